@@ -1,0 +1,56 @@
+"""stabsweep: find the edge of stable training before you pay for the real run."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stabsweep.api import resume, sweep
+    from stabsweep.errors import BadInput
+    from stabsweep.pick import Pick, find_pick
+    from stabsweep.records import Record, Trace, Verdict
+    from stabsweep.region import Region, find_region
+    from stabsweep.result import Result, load
+    from stabsweep.space import Axis, Space
+    from stabsweep.verdict import Thresholds, judge
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Axis",
+    "BadInput",
+    "Pick",
+    "Record",
+    "Region",
+    "Result",
+    "Space",
+    "Thresholds",
+    "Trace",
+    "Verdict",
+    "find_pick",
+    "find_region",
+    "judge",
+    "load",
+    "resume",
+    "sweep",
+]
+
+_HOMES = {
+    "errors": ["BadInput"],
+    "pick": ["Pick", "find_pick"],
+    "records": ["Record", "Trace", "Verdict"],
+    "region": ["Region", "find_region"],
+    "result": ["Result", "load"],
+    "space": ["Axis", "Space"],
+    "verdict": ["Thresholds", "judge"],
+    "api": ["resume", "sweep"],
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name when it is first used: `stabsweep --help` need not wait for torch."""
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"stabsweep.{module}"), name)
+    raise AttributeError(f"module 'stabsweep' has no attribute {name!r}")

@@ -1,0 +1,7 @@
+"""`python -m stabsweep`."""
+
+import sys
+
+from stabsweep.cli import main
+
+sys.exit(main())

@@ -1,0 +1,200 @@
+"""The Python API: sweep a model, or go on with a sweep that was interrupted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from stabsweep import environment, executor, pruning, report, sampler
+from stabsweep.errors import BadInput
+from stabsweep.pick import MARGIN_DECADES
+from stabsweep.plan import Plan
+from stabsweep.progress import Progress, Watcher
+from stabsweep.records import Record
+from stabsweep.result import Result
+from stabsweep.space import Space
+from stabsweep.store import Store, read_config, read_records
+from stabsweep.study import Study
+from stabsweep.sweep import Run
+from stabsweep.task import Task
+
+
+def sweep(
+    model: str | Mapping[str, Any] | Callable[[], nn.Module],
+    task: str | Mapping[str, Any] | Task,
+    space: Space | Mapping[str, Any],
+    optimizer: str | Mapping[str, Any] = "adamw",
+    *,
+    horizon: int = 200,
+    num_trials: int = 96,
+    seeds: int | Sequence[int] = 2,
+    batch_size: int = 64,
+    warmup_steps: int = 0,
+    clip_norm: float | None = None,
+    schedule: str = "constant",
+    init: str = "default",
+    init_gain: float = 1.0,
+    sampler: str = "grid",
+    sampler_seed: int = 0,
+    engine: str = "auto",
+    cohort_size: int | None = None,
+    rung_steps: int | None = None,
+    device: str = "auto",
+    dtype: str = "float32",
+    margin_decades: float = MARGIN_DECADES,
+    folder: str | Path | None = None,
+    watcher: Watcher | str = "auto",
+) -> Result:
+    """Finds where training is stable, and a learning rate that is safe.
+
+    Args:
+        model: name of a reference model, or `{"name": ..., **arguments}`, or a callable that
+            returns a new `nn.Module` (it is called under a fixed seed, on the CPU).
+        task: name of a task, or `{"name": ..., **arguments}`, or a `Task`.
+        space: axes to sweep: name -> `{low, high, scale}` or list of values; `lr` among them.
+        optimizer: name, or `{"name": ..., **hyperparameters}`.
+        horizon: optimizer steps of each trial, at least 2.
+        num_trials: trials in all, seeds included; a grid is rounded up to full rows.
+        seeds: how many seeds, or which. A seed fixes weights and batches.
+        batch_size: examples a step.
+        warmup_steps: steps of linear warmup, unless swept; below the horizon.
+        clip_norm: global gradient norm to clip at, unless swept; None for no clipping.
+        schedule: after the warmup: `constant`, `cosine`, `linear` or `step`.
+        init: `default` (torch's), `xavier`, `kaiming`, `orthogonal`, `normal(std)`, unless swept.
+        init_gain: factor of all weight matrices, unless swept.
+        sampler: `grid`, `random` or `sobol`.
+        sampler_seed: seed of the points themselves.
+        engine: `auto`, `cohort` (stacked) or `loop` (one by one).
+        cohort_size: trials stacked at once; None chooses by the device.
+        rung_steps: steps between two looks at the losses; None is a tenth of the horizon.
+        device: `auto` (a GPU when there is one), `cpu`, `cuda`, `cuda:1` ...
+        dtype: `float32` or `float64`.
+        margin_decades: distance of the pick from the safe edge, in powers of ten.
+        folder: result folder. One that holds the same sweep is gone on with; None keeps nothing.
+        watcher: `auto`, `live`, `plain`, `off`, or a `Watcher`.
+
+    Returns:
+        The result; after Ctrl-C that of the trials that had ended.
+
+    Raises:
+        BadInput: an argument cannot be used; the message says which, why and what to do.
+    """
+    given = {key: value for key, value in locals().items() if key not in ("folder", "watcher")}
+    plan = Plan.make(given)
+    config = {key: _described(value) for key, value in given.items()}
+    folder = Path(folder) if folder is not None else None
+    return _run(plan, config, folder, watcher)
+
+
+def resume(folder: str | Path, watcher: Watcher | str = "auto") -> Result:
+    """Goes on with the sweep of a folder: what is recorded is not run again.
+
+    Raises:
+        BadInput: it is no such folder, or its model or task was a Python object.
+    """
+    config = read_config(Path(folder))
+    config.pop("num_planned", None)
+    for key in ("model", "task"):
+        if isinstance(config.get(key), Mapping) and "python" in config[key]:
+            raise BadInput(
+                f"{key} was the Python object {config[key]['python']}: call stabsweep.sweep with "
+                f"the same arguments and folder={str(folder)!r}"
+            )
+    try:
+        return sweep(**config, folder=folder, watcher=watcher)
+    except TypeError as error:
+        raise BadInput(f"{folder}/config.yaml does not describe a sweep: {error}") from None
+
+
+def _run(
+    plan: Plan, config: dict[str, Any], folder: Path | None, watcher: Watcher | str
+) -> Result:
+    done = _done(folder, config) if folder else []
+    rule = sampler.build(
+        plan.sampler,
+        plan.space,
+        plan.num_trials,
+        plan.seeds,
+        plan.sampler_seed,
+        done={record.trial for record in done},
+    )
+    config = {**config, "num_planned": rule.num_trials}
+    watcher = report.watcher(watcher, plan.space) if isinstance(watcher, str) else watcher
+    store = Store(folder, config, environment.take()) if folder else None
+    run = Run(
+        plan.space,
+        Study(plan.space, rule, pruning.DivergencePruner(), plan.seeds, rule.num_trials, done),
+        executor.Local(plan.setup, plan.engine, plan.cohort_size, watcher.note),
+        store,
+        watcher,
+        plan.horizon,
+        plan.rung_steps,
+        plan.fixed,
+        plan.task.blind_loss,
+        list(done),
+    )
+    began = time.perf_counter()
+    interrupted = False
+    known = Result.find(plan.space, [], config)
+    watcher.start(known.subject, Progress(rule.num_trials, len(done), len(done)))
+    try:
+        run.run()
+    except KeyboardInterrupt:
+        interrupted = True
+    except OSError as error:
+        raise BadInput(
+            f"cannot write to {folder}: {error.strerror}; what was recorded is kept, make room "
+            f"and go on with: stabsweep resume {folder}"
+        ) from None
+    finally:
+        watcher.stop()
+        if store:
+            store.close()
+    result = Result.find(
+        plan.space,
+        run.records,
+        config,
+        folder=folder,
+        seconds=time.perf_counter() - began,
+        interrupted=interrupted,
+    )
+    if folder:
+        result.save_report()
+    return result
+
+
+def _done(folder: Path, config: Mapping[str, Any]) -> list[Record]:
+    """The records that a folder already holds of this very sweep.
+
+    Raises:
+        BadInput: it holds another sweep, or files that are no sweep's.
+    """
+    if not (folder / "config.yaml").exists():
+        return []
+    earlier = read_config(folder)
+    earlier.pop("num_planned", None)
+    changed = sorted(key for key in {*config, *earlier} if config.get(key) != earlier.get(key))
+    if changed:
+        raise BadInput(
+            f"{folder} holds another sweep (it differs in {', '.join(changed)}): choose another "
+            "folder with hydra.run.dir=DIR"
+        )
+    return read_records(folder) if (folder / "records.jsonl").exists() else []
+
+
+def _described(value: Any) -> Any:
+    """A value as YAML can hold it; a Python object by its name."""
+    if isinstance(value, Space):
+        return value.as_dict()
+    if isinstance(value, Mapping):
+        return {str(key): _described(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_described(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    kind = value if hasattr(value, "__qualname__") else type(value)
+    return {"python": f"{kind.__module__}:{kind.__qualname__}"}

@@ -1,0 +1,230 @@
+"""The command line: a verb and its arguments, or a sweep with Hydra overrides."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+import yaml
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from stabsweep import config as configuration
+from stabsweep.errors import BadInput, unknown
+
+OK, NOT_OK, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code.
+
+    Args:
+        argv: what was typed after the name of the program; None reads `sys.argv`.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    verb = words.pop(0) if words and words[0] in VERBS else ""
+    try:
+        if verb:
+            return VERBS[verb](words)
+        return _sweep(words)
+    except (BadInput, HydraException, OmegaConfBaseException, OSError) as error:
+        print(f"stabsweep: {_one_line(error)}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("stabsweep: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, BadInput):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f" to {error.filename}" if error.filename else ""
+        return f"cannot write{where}: {error.strerror}; choose another hydra.run.dir=DIR"
+    return configuration.explain(error)
+
+
+def _sweep(words: Sequence[str]) -> int:
+    for word in words:
+        if not word.startswith("-") and "=" not in word and not word.startswith("~"):
+            raise unknown("verb", word, [*VERBS, "KEY=VALUE"])
+    configuration.register()
+    codes: list[int] = []
+    errors: list[BadInput] = []
+
+    def job(config: DictConfig) -> float:
+        try:
+            code, loss = _run_job(config)
+        except BadInput as error:
+            # Raised here Hydra would print lines of its own; the other jobs of `-m` go on.
+            errors.append(error)
+            return math.nan
+        codes.append(code)
+        return loss
+
+    # Without it Hydra prints a traceback of its own and exits with 1.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    sys.argv = [sys.argv[0], *words]
+    wrapped = hydra.main(
+        version_base="1.3",
+        config_path=str(configuration.find_folder()),
+        config_name="config",
+    )(job)
+    wrapped()
+    if errors:
+        raise errors[0]
+    return max(codes, default=OK)
+
+
+def _run_job(config: DictConfig) -> tuple[int, float]:
+    """One sweep with a composed configuration; its exit code, and the pick's loss."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    try:
+        arguments = configuration.read_arguments(config)
+        _check_format(config.format, configuration.FORMATS)
+        from stabsweep.api import sweep
+
+        result = sweep(**arguments, folder=_shown(folder), watcher=config.progress)
+    except BadInput:
+        # Hydra makes the folder before anything can be checked.
+        _remove_empty(folder)
+        raise
+    _print_result(result, config.format)
+    loss = result.pick.final_loss
+    code = INTERRUPTED if result.interrupted else OK if result.pick.is_ok else NOT_OK
+    return code, math.inf if loss is None else loss
+
+
+def _resume(words: Sequence[str]) -> int:
+    folder, options = _read_words("resume DIR", words, {"progress": "auto", "format": "text"})
+    _check_format(options["format"], configuration.FORMATS)
+    from stabsweep.api import resume
+
+    result = resume(folder, options["progress"])
+    _print_result(result, options["format"])
+    return INTERRUPTED if result.interrupted else OK if result.pick.is_ok else NOT_OK
+
+
+def _report(words: Sequence[str]) -> int:
+    folder, options = _read_words("report DIR", words, {"format": "text"})
+    _check_format(options["format"], configuration.FORMATS)
+    from stabsweep.result import load
+
+    result = load(folder)
+    result.save_report()
+    _print_result(result, options["format"])
+    return OK if result.pick.is_ok else NOT_OK
+
+
+def _pick(words: Sequence[str]) -> int:
+    folder, options = _read_words("pick DIR", words, {"format": "text"})
+    _check_format(options["format"], (*configuration.FORMATS, "overrides", "flags"))
+    from stabsweep.result import load
+
+    pick = load(folder).pick
+    if options["format"] in ("overrides", "flags"):
+        if not pick.is_ok:
+            print(f"stabsweep: no pick. {pick.reason}", file=sys.stderr)
+            return NOT_OK
+        print(" ".join(pick.overrides() if options["format"] == "overrides" else pick.flags()))
+    elif options["format"] == "text":
+        print(f"lr={pick.lr}" if pick.is_ok else "none")
+        print(pick.reason)
+        for warning in pick.warnings:
+            print(f"! {warning}")
+    else:
+        _print_plain(pick.as_dict(), options["format"])
+    return OK if pick.is_ok else NOT_OK
+
+
+def _verify(words: Sequence[str]) -> int:
+    _, options = _read_words("verify", words, {"format": "text"}, takes_folder=False)
+    _check_format(options["format"], configuration.FORMATS)
+    from stabsweep.oracles import ORACLES, as_table, measure
+
+    found = []
+    for oracle in ORACLES:
+        print(f"\rstabsweep: {oracle.name} ...", end="\033[K", file=sys.stderr, flush=True)
+        found.append(measure(oracle))
+    print("\r\033[K", end="", file=sys.stderr)
+    if options["format"] == "text":
+        print(as_table(found))
+    else:
+        _print_plain([row.as_dict() for row in found], options["format"])
+    return OK if all(row.ok for row in found) else NOT_OK
+
+
+VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "pick": _pick,
+    "report": _report,
+    "resume": _resume,
+    "verify": _verify,
+}
+
+
+def _read_words(
+    usage: str, words: Sequence[str], defaults: Mapping[str, str], takes_folder: bool = True
+) -> tuple[Path, dict[str, str]]:
+    """The folder and the options of a verb that takes no configuration."""
+    options = dict(defaults)
+    folders = []
+    for word in words:
+        if word in ("-h", "--help"):
+            keys = " ".join(f"[{key}={value}]" for key, value in defaults.items())
+            print(f"stabsweep {usage} {keys}")
+            raise SystemExit(OK)
+        key, equals, value = word.partition("=")
+        if not equals:
+            folders.append(word)
+        elif key not in options:
+            raise unknown("key", key, options)
+        else:
+            options[key] = value
+    if len(folders) != takes_folder:
+        raise BadInput(f"usage: stabsweep {usage} [KEY=VALUE ...], got {' '.join(words) or 'nothing'}")
+    return Path(folders[0]) if folders else Path(), options
+
+
+def _check_format(given: str, allowed: Sequence[str]) -> None:
+    if given not in allowed:
+        raise unknown("format", given, allowed)
+
+
+def _print_result(result: Any, form: str) -> None:
+    if form == "text":
+        print(result.summary())
+        if result.interrupted:
+            print(f"\nInterrupted. Go on with: stabsweep resume {result.folder}")
+    else:
+        _print_plain(result.as_dict(), form)
+
+
+def _print_plain(values: Any, form: str) -> None:
+    if form == "json":
+        print(json.dumps(values, indent=2, allow_nan=False))
+    else:
+        print(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), end="")
+
+
+def _shown(folder: Path) -> Path:
+    """The folder as seen from here: shorter to read and to type."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
+
+
+def _remove_empty(folder: Path) -> None:
+    """Removes a folder, and those above it that are left empty, unless it holds something."""
+    try:
+        while True:
+            folder.rmdir()
+            folder = folder.parent
+    except OSError:
+        return

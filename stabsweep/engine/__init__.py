@@ -1,0 +1,34 @@
+"""Engines: how trials are trained, all giving the same curves."""
+
+from __future__ import annotations
+
+from stabsweep.engine._base import Chunk, Engine, Setup
+from stabsweep.engine.auto import choose
+from stabsweep.engine.cohort import Cohort
+from stabsweep.engine.loop import Loop
+from stabsweep.errors import unknown
+from stabsweep.records import Trial
+
+ENGINES = ("auto", "cohort", "loop")
+"""Every choice of `engine=`."""
+
+
+def build(name: str, setup: Setup, trials: list[Trial], capacity: int) -> tuple[Engine, str]:
+    """An engine, and one line that says which it is and why.
+
+    Args:
+        name: one of `ENGINES`.
+        setup: what the trials share.
+        trials: trials that are about to run, to probe with.
+        capacity: trials that a cohort may hold, at least 1.
+    """
+    if name == "auto":
+        return choose(setup, trials, capacity)
+    if name == "cohort":
+        return Cohort(setup, capacity), f"cohort: up to {capacity} trials as one program, as asked"
+    if name == "loop":
+        return Loop(setup), "loop: one trial at a time, as asked"
+    raise unknown("engine", name, ENGINES)
+
+
+__all__ = ["ENGINES", "Chunk", "Cohort", "Engine", "Loop", "Setup", "build", "choose"]

@@ -1,0 +1,172 @@
+"""What an engine is: it trains trials, some at once, and hands back their curves in pieces."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stabsweep.model import initialize
+from stabsweep.optimizer import Optimizer
+from stabsweep.records import Array, Trial, Value
+from stabsweep.task import BatchOrder, Task
+
+PROBE_BATCHES = 5
+"""Batches whose median loss is the initial loss: one batch alone is noisy (design)."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that the trials of one cohort share.
+
+    Attributes:
+        build_model: makes the model; called under a fixed seed.
+        task: the data and the loss, already on the device and in the type.
+        optimizer: the update rule.
+        horizon: steps of each trial.
+        batch_size: examples a step.
+        schedule: what follows the warmup, see `stabsweep.optimizer._schedule`.
+        fixed: hyperparameters that a point does not give: name -> value.
+        device: where to train.
+        dtype: type of weights and data.
+    """
+
+    build_model: Callable[[], nn.Module]
+    task: Task
+    optimizer: Optimizer
+    horizon: int
+    batch_size: int
+    schedule: str
+    fixed: Mapping[str, Value]
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def curve_type(self) -> type[np.floating]:
+        """The type that curves are kept in: as exact as the training."""
+        return np.float64 if self.dtype == torch.float64 else np.float32
+
+    def value(self, trial: Trial, name: str) -> Value:
+        """A hyperparameter of a trial: from its point, else the fixed one."""
+        return trial.point[name] if name in trial.point else self.fixed[name]
+
+    def number(self, trial: Trial, name: str) -> float:
+        """A numeric hyperparameter of a trial; infinite when it is switched off."""
+        value = self.value(trial, name)
+        return math.inf if value is None else float(value)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of one trial's curves.
+
+    Attributes:
+        trial: number of the trial.
+        start_step: step of the first value; 0 also when a trial had to begin again.
+        curves: (5, n) in the order of `records.CURVES`.
+        initial_loss: median loss before training.
+        displacement: distance of the weights now from the first, over the norm of the first.
+        is_done: whether the trial has reached its horizon.
+        seconds: the trial's share of the time that the piece took.
+        error: what ended the trial other than training; None normally.
+    """
+
+    trial: int
+    start_step: int
+    curves: Array
+    initial_loss: float
+    displacement: float
+    is_done: bool
+    seconds: float = 0.0
+    error: str | None = None
+
+
+class Engine(ABC):
+    """Trains trials of one setup. It knows no study and no verdict.
+
+    Attributes:
+        setup: what the trials share.
+        capacity: how many it trains at once.
+    """
+
+    name: str
+
+    def __init__(self, setup: Setup, capacity: int) -> None:
+        self.setup = setup
+        self.capacity = capacity
+
+    @property
+    @abstractmethod
+    def trials(self) -> Sequence[Trial]:
+        """The trials in training."""
+
+    @abstractmethod
+    def admit(self, trials: Sequence[Trial]) -> None:
+        """Takes trials into training; together at most `capacity`."""
+
+    @abstractmethod
+    def advance(self, num_steps: int) -> list[Chunk]:
+        """Trains every trial on, `num_steps` steps or less when one reaches its horizon.
+
+        Trials that reach it leave the engine.
+        """
+
+    @abstractmethod
+    def drop(self, number: int) -> None:
+        """Ends a trial before its horizon."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a trial starts: its weights as one row, and its loss there."""
+
+    theta_P: Tensor
+    initial_loss: float
+
+
+@dataclass
+class Starts:
+    """The starts of a setup, made once for each (seed, init, gain), and the batches of each seed.
+
+    Both engines begin here, so that they begin alike and read alike.
+    """
+
+    setup: Setup
+    cache: dict[tuple[int, str, float], Start] = field(default_factory=dict)
+    orders: dict[int, BatchOrder] = field(default_factory=dict)
+
+    MAX_CACHED = 256
+
+    def __getitem__(self, trial: Trial) -> Start:
+        """The start of a trial."""
+        init = str(self.setup.value(trial, "init"))
+        key = (trial.seed, init, self.setup.number(trial, "init_gain"))
+        if key not in self.cache:
+            if len(self.cache) >= self.MAX_CACHED:
+                self.cache.clear()
+            self.cache[key] = self._make(trial, *key)
+        return self.cache[key]
+
+    def order(self, trial: Trial) -> BatchOrder:
+        """The batches of a trial: the same for every trial with its seed."""
+        if trial.seed not in self.orders:
+            num_examples = self.setup.task.num_examples
+            self.orders[trial.seed] = BatchOrder(trial.seed, num_examples, self.setup.batch_size)
+        return self.orders[trial.seed]
+
+    @torch.no_grad()
+    def _make(self, trial: Trial, seed: int, init: str, init_gain: float) -> Start:
+        setup = self.setup
+        module = initialize(setup.build_model, seed, init, init_gain)
+        module.to(device=setup.device, dtype=setup.dtype)
+        losses = []
+        for index in self.order(trial).probe(PROBE_BATCHES):
+            inputs, targets = setup.task.batch(index.to(setup.device))
+            losses.append(float(setup.task.loss(module(inputs), targets)))
+        theta_P = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+        return Start(theta_P, float(np.median(losses)))

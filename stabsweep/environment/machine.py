@@ -1,0 +1,45 @@
+"""The machine as its operating system tells it, without loading any library."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+
+def read_cpu() -> dict[str, Any]:
+    """Model, number of logical cores, and how many of them this process may use."""
+    num_logical = os.cpu_count()
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    return {
+        "model": _first_value(Path("/proc/cpuinfo"), "model name") or platform.processor() or None,
+        "num_logical": num_logical,
+        "num_usable": len(affinity(0)) if affinity else num_logical,
+    }
+
+
+def read_gpu_driver() -> dict[str, Any]:
+    """Names of the cards in the machine, and the driver, as its files on Linux tell them.
+
+    Torch knows the names too, but asking it initialises CUDA, which costs seconds and breaks
+    processes that are forked later. It misleads about which cards torch may use: all are listed.
+    """
+    driver = Path("/proc/driver/nvidia")
+    cards = sorted((driver / "gpus").glob("*/information"))
+    return {
+        "names": [_first_value(card, "Model") or "unknown" for card in cards],
+        "driver": _first_value(driver / "version", "NVRM version"),
+    }
+
+
+def _first_value(path: Path, key: str) -> str | None:
+    """The value of the first `key: value` line of a file, None without one."""
+    try:
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, found, value = line.partition(":")
+            if found and name.strip() == key:
+                return value.strip()
+    except OSError:
+        pass
+    return None

@@ -1,0 +1,109 @@
+"""Trials on this machine: one engine for each setup, halved when the memory runs out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import torch
+
+from stabsweep.engine import Chunk, Engine, Setup, build
+from stabsweep.records import Trial, Value
+from stabsweep.space import SPLITTING
+
+Note = Callable[[str], None]
+
+
+class Local:
+    """Runs trials in this process.
+
+    Trials that differ in a splitting axis (another optimizer is another program) get engines of
+    their own. A trial that finds no room waits here.
+
+    Args:
+        make_setup: the setup for values of the splitting axes, by name.
+        engine: one of `stabsweep.engine.ENGINES`.
+        cohort_size: trials that an engine may hold at once.
+        note: told, in one line each, which engine runs and when a cohort is halved.
+    """
+
+    def __init__(
+        self,
+        make_setup: Callable[[dict[str, Value]], Setup],
+        engine: str,
+        cohort_size: int,
+        note: Note,
+    ) -> None:
+        self._make_setup = make_setup
+        self._engine = engine
+        self._note = note
+        self._cohort_size = cohort_size
+        self._engines: dict[tuple[Value, ...], Engine] = {}
+        self._waiting: dict[tuple[Value, ...], deque[Trial]] = {}
+        self._said: set[str] = set()
+
+    @property
+    def num_running(self) -> int:
+        """Trials in training or waiting for room."""
+        training = sum(len(engine.trials) for engine in self._engines.values())
+        return training + sum(len(queue) for queue in self._waiting.values())
+
+    @property
+    def num_free(self) -> int:
+        """Trials that can be admitted without waiting, were they all of the emptiest kind."""
+        room = sum(engine.capacity for engine in self._engines.values())
+        return max((room or self._cohort_size) - self.num_running, 0)
+
+    def admit(self, trials: Sequence[Trial]) -> None:
+        """Takes trials into training, as soon as there is room for each."""
+        for trial in trials:
+            key = tuple(trial.point[name] for name in SPLITTING if name in trial.point)
+            self._waiting.setdefault(key, deque()).append(trial)
+        for key, queue in self._waiting.items():
+            if queue and key not in self._engines:
+                self._engines[key] = self._build(queue)
+            if queue:
+                engine = self._engines[key]
+                room = max(engine.capacity - len(engine.trials), 0)
+                engine.admit([queue.popleft() for _ in range(min(room, len(queue)))])
+
+    def _build(self, queue: deque[Trial]) -> Engine:
+        point = queue[0].point
+        setup = self._make_setup({name: point[name] for name in SPLITTING if name in point})
+        engine, why = build(self._engine, setup, list(queue), self._cohort_size)
+        if why not in self._said:
+            self._note(f"engine {why}")
+            self._said.add(why)
+        return engine
+
+    def advance(self, num_steps: int) -> list[Chunk]:
+        """Trains every running trial on; see `Engine.advance`."""
+        chunks = []
+        for key, engine in self._engines.items():
+            try:
+                chunks += engine.advance(num_steps)
+            except (torch.OutOfMemoryError, RuntimeError) as error:
+                if not _is_memory(error) or engine.capacity == 1:
+                    raise
+                self._halve(key, engine)
+        self.admit([])
+        return chunks
+
+    def _halve(self, key: tuple[Value, ...], engine: Engine) -> None:
+        """Half the room, and all its trials from their start: their state is half-written."""
+        self._waiting[key].extendleft(reversed(engine.trials))
+        capacity = engine.capacity // 2
+        self._engines[key] = type(engine)(engine.setup, capacity)
+        self._cohort_size = capacity
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        self._note(f"out of memory: going on with cohorts of {capacity} trials")
+
+    def drop(self, number: int) -> None:
+        """Ends a trial before its horizon."""
+        for engine in self._engines.values():
+            engine.drop(number)
+
+
+def _is_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

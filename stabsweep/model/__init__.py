@@ -1,0 +1,58 @@
+"""The models: small networks to find the edge on, one a file, each built from a signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from stabsweep.errors import unknown
+from stabsweep.model._init import INITS, check_init, initialize
+from stabsweep.model.mlp import MLP
+from stabsweep.model.rnn import RNN
+from stabsweep.model.transformer import Transformer
+from stabsweep.model.vector import Vector
+from stabsweep.signature import Signature
+
+__all__ = [
+    "INITS",
+    "MLP",
+    "MODELS",
+    "RNN",
+    "Transformer",
+    "Vector",
+    "build",
+    "check_init",
+    "initialize",
+]
+
+MODELS: Mapping[str, type[nn.Module]] = {
+    "mlp": MLP,
+    "rnn": RNN,
+    "transformer": Transformer,
+    "vector": Vector,
+}
+"""Every model that `model=<name>` can ask for."""
+
+
+def build(name: str, signature: Signature, **args: Any) -> nn.Module:
+    """A new model with torch's default weights, drawn from the global generator.
+
+    Args:
+        name: one of `MODELS`.
+        signature: the shapes that the task hands over and expects back.
+        args: the model's own keyword arguments, as in its config file.
+
+    Raises:
+        BadInput: unknown name or argument, a value of the wrong type or out of range, or a task
+            that the model cannot read.
+    """
+    if name not in MODELS:
+        raise unknown("model", name, MODELS)
+    allowed = [key for key in inspect.signature(MODELS[name]).parameters if key != "signature"]
+    for key in args:
+        if key not in allowed:
+            raise unknown(f"model={name}: argument", key, allowed or ["none at all"])
+    return MODELS[name](signature, **args)

@@ -1,0 +1,60 @@
+"""Optimizers of stacked trials, and what belongs to a step: schedule and clipping."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from stabsweep.errors import BadInput, unknown
+from stabsweep.optimizer._base import Optimizer
+from stabsweep.optimizer._clip import clip_coefficient
+from stabsweep.optimizer._schedule import SCHEDULES, check_schedule, learning_rates
+from stabsweep.optimizer.adam import Adam
+from stabsweep.optimizer.adamw import AdamW
+from stabsweep.optimizer.sgd import SGD
+from stabsweep.space import check_value
+
+OPTIMIZERS: Mapping[str, type[Optimizer]] = {cls.name: cls for cls in (SGD, Adam, AdamW)}
+"""Every choice of `optimizer=`."""
+
+
+def build(name: str, **given: Any) -> tuple[Optimizer, dict[str, float]]:
+    """An optimizer and its hyperparameters.
+
+    Args:
+        name: one of `OPTIMIZERS`.
+        given: hyperparameters other than the defaults, and flags of the optimizer's own.
+
+    Raises:
+        BadInput: an unknown name, or a value out of range.
+
+    >>> build("sgd", momentum=0.5, nesterov=True)[1]
+    {'momentum': 0.5, 'dampening': 0.0, 'weight_decay': 0.0}
+    """
+    if name not in OPTIMIZERS:
+        raise unknown("optimizer", name, OPTIMIZERS)
+    cls = OPTIMIZERS[name]
+    flags = [p for p in inspect.signature(cls.__init__).parameters if p != "self"]
+    flags = [p for p in flags if p not in ("args", "kwargs")]
+    for key, value in given.items():
+        if key not in cls.defaults and key not in flags:
+            raise unknown(f"optimizer.{name} key", key, [*cls.defaults, *flags])
+        if key in flags and not isinstance(value, bool):
+            raise BadInput(f"optimizer.{key}={value!r} is no switch: use true or false")
+    hyper = {
+        key: float(check_value(key, given.get(key, default), f"optimizer.{key}"))  # type: ignore[arg-type]
+        for key, default in cls.defaults.items()
+    }
+    return cls(**{key: given[key] for key in flags if key in given}), hyper
+
+
+__all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "Optimizer",
+    "build",
+    "check_schedule",
+    "clip_coefficient",
+    "learning_rates",
+]

@@ -1,0 +1,67 @@
+"""What an optimizer of stacked trials is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, TypeAlias
+
+import torch
+from torch import Tensor
+
+State: TypeAlias = dict[str, Tensor]
+"""The optimizer's memory: buffer name -> (K, P)."""
+
+
+class Optimizer(ABC):
+    """An update rule for K trials at once, each with its own hyperparameters.
+
+    All parameters of a trial are one row of a (K, P) tensor, so an update is elementwise and a
+    hyperparameter is a (K, 1) column beside it: rows never touch each other.
+
+    Attributes:
+        name: the choice on the command line.
+        defaults: hyperparameter -> value, unless configured or swept otherwise.
+        buffers: names of the (K, P) tensors that it remembers; all start at zero.
+    """
+
+    name: ClassVar[str]
+    defaults: ClassVar[Mapping[str, float]]
+    buffers: ClassVar[tuple[str, ...]]
+
+    def new_state(self, theta_KP: Tensor) -> State:
+        """Fresh buffers for rows of weights."""
+        return {name: torch.zeros_like(theta_KP) for name in self.buffers}
+
+    @abstractmethod
+    def delta(
+        self,
+        theta_KP: Tensor,
+        grad_KP: Tensor,
+        state: State,
+        hyper: Mapping[str, Tensor],
+        lr_K1: Tensor,
+        step_K1: Tensor,
+    ) -> Tensor:
+        """The update to be added to the weights; advances the buffers in place.
+
+        Args:
+            theta_KP: weights before the update.
+            grad_KP: gradient, clipping applied; may be overwritten.
+            state: the buffers of these rows.
+            hyper: every name of `defaults` -> (K, 1) in float64: 1 - 0.999^t has lost half of its
+                digits in float32, so cast to the weights' type only what multiplies them.
+            lr_K1: learning rate of this step in float64, warmup and schedule applied.
+            step_K1: updates done before this one, in float64: 0 at the first.
+        """
+
+    @abstractmethod
+    def twin(
+        self, parameters: Iterable[Tensor], hyper: Mapping[str, float]
+    ) -> torch.optim.Optimizer:
+        """The same rule from `torch.optim`, for one trial: what the plain loop runs.
+
+        Args:
+            parameters: the parameters of a module.
+            hyper: every name of `defaults` -> value.
+        """

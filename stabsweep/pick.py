@@ -1,0 +1,208 @@
+"""The recommended learning rate with its margin and its evidence, or an honest "none"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from stabsweep.numerals import plural, rate, round_rate, share
+from stabsweep.records import Point, Value
+from stabsweep.region import Cell, Region, Row
+
+MARGIN_DECADES = 0.2
+"""Distance that a pick keeps below the safe edge of its row (chosen by us: real edges have a rough
+zone of up to 0.16 decades, and move by about that much with the seed)."""
+
+CLIP_SHARE = 0.5
+"""Above this share of clipped steps the learning rate axis is a clip axis (tuning playbook)."""
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A learning rate to use, or the reason why there is none.
+
+    Attributes:
+        status: `ok` or `none`.
+        reason: one sentence: why this rate, or why none and what to do.
+        lr: the learning rate, rounded down to two digits; None without a pick.
+        hyperparameters: the other axes' values that go with it, and what was fixed.
+        margin_decades: log10 of (edge / lr), or of (highest rate tried / lr) when no edge was met.
+        edge: the row's edge with its interval: `status`, `lr`, `low`, `high`, `safe_lr`.
+        usable_lr: the row's usable edge.
+        final_loss, blind_loss: mean final loss at the pick, and the loss of an input-blind model.
+        evidence: `trials` at or below the pick in its row and how many are `stable`; `seeds`,
+            `horizon`, `trials_total`.
+        warnings: what the reader should know before trusting it, a sentence each.
+    """
+
+    status: str
+    reason: str
+    lr: float | None = None
+    hyperparameters: Point = field(default_factory=dict)
+    margin_decades: float | None = None
+    edge: Mapping[str, Any] | None = None
+    usable_lr: float | None = None
+    final_loss: float | None = None
+    blind_loss: float | None = None
+    evidence: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether there is a recommendation."""
+        return self.status == "ok"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for YAML and JSON."""
+        return {**asdict(self), "warnings": list(self.warnings)}
+
+    def overrides(self) -> list[str]:
+        """`lr=1.8e-3 warmup_steps=50`: arguments for a Hydra script."""
+        values = {"lr": self.lr, **self.hyperparameters}
+        return [f"{name}={'null' if v is None else v}" for name, v in values.items()]
+
+    def flags(self) -> list[str]:
+        """`--lr=0.0018 --warmup-steps=50`: arguments for an argparse script; none for "off"."""
+        values = {"lr": self.lr, **self.hyperparameters}
+        return [f"--{name.replace('_', '-')}={v}" for name, v in values.items() if v is not None]
+
+
+def find_pick(
+    region: Region,
+    fixed: Mapping[str, Value] | None = None,
+    margin_decades: float = MARGIN_DECADES,
+    num_planned: int | None = None,
+) -> Pick:
+    """The lowest-loss rate that every seed learned at, a margin below its row's safe edge.
+
+    Args:
+        region: what the trials say.
+        fixed: hyperparameters that no axis swept, to be repeated in the pick.
+        margin_decades: distance to keep below the safe edge, at least 0.
+        num_planned: trials that the sweep was to run; fewer are a warning.
+    """
+    judged = [r for r in region.records if r.state != "failed" and r.verdict.is_judged]
+    warnings = []
+    if num_planned is not None and len(region.records) < num_planned:
+        warnings.append(f"Only {len(region.records)} of {num_planned} trials were run.")
+    if not judged:
+        return Pick("none", _nothing_judged(region), warnings=tuple(warnings))
+    if not any(record.verdict.is_stable for record in judged):
+        return Pick("none", _nothing_stable(region), warnings=tuple(warnings))
+    if region.best_row is None:
+        return Pick("none", _nothing_learned(region), warnings=tuple(warnings))
+    choices = [
+        (cell.mean_loss, cell.lr, row, cell)
+        for row in region.rows
+        for cell in row.cells
+        if cell.is_sound and cell.lr <= _ceiling(row, margin_decades)
+    ]
+    if not choices:
+        return Pick("none", _nothing_clear(region, margin_decades), warnings=tuple(warnings))
+    _, _, row, cell = min(choices, key=lambda choice: choice[:2])
+    return _explained(region, row, cell, dict(fixed or {}), warnings)
+
+
+def _ceiling(row: Row, margin_decades: float) -> float:
+    if row.usable_lr is None or row.edge.safe_lr is None:
+        return -math.inf
+    # An edge that was not reached lies above all that was tried: nothing to keep away from.
+    margin = margin_decades if row.edge.status == "found" else 0.0
+    return min(row.edge.safe_lr / 10**margin, row.usable_lr)
+
+
+def _explained(
+    region: Region, row: Row, cell: Cell, fixed: dict[str, Value], warnings: list[str]
+) -> Pick:
+    lr = round_rate(cell.lr, down=True)
+    edge = row.edge
+    top = edge.lr if edge.lr is not None else row.cells[-1].lr
+    below = [r for c in row.cells if c.lr <= cell.lr for r in c.judged]
+    stable = sum(record.verdict.is_stable for record in below)
+    held = f"{stable} of {plural(len(below), 'trial')} at or below it in its row held."
+    if edge.status == "found":
+        interval = f"95% interval {rate(edge.low)} to {rate(edge.high)}"
+        reason = f"{top / lr:.2g}x below the edge ({rate(top)}, {interval}). {held}"
+    else:
+        reason = f"The edge was not reached: nothing failed up to {rate(top)}. {held}"
+    return Pick(
+        "ok",
+        reason,
+        lr,
+        {**fixed, **row.values},
+        math.log10(top / lr),
+        asdict(edge),
+        row.usable_lr,
+        cell.mean_loss,
+        cell.records[0].blind,
+        {
+            "trials": len(below),
+            "stable": stable,
+            "seeds": len({record.seed for record in cell.judged}),
+            "horizon": max(record.horizon for record in cell.judged),
+            "trials_total": len(region.records),
+        },
+        (*warnings, *_warnings(row, cell)),
+    )
+
+
+def _warnings(row: Row, cell: Cell) -> list[str]:
+    found = []
+    if row.edge.status == "above":
+        found.append(
+            f"The edge may lie anywhere above {rate(row.cells[-1].lr)}: raise space.lr.high."
+        )
+    if cell.lr == row.cells[0].lr:
+        found.append("The pick is the lowest rate that was tried: lower space.lr.low.")
+    elif cell.lr == row.cells[-1].lr:
+        found.append("The pick is the highest rate that was tried: raise space.lr.high.")
+    if len(cell.judged) == 1:
+        found.append("One seed only: how much the edge moves from seed to seed is not known.")
+    clipped = sum(record.clip_share for record in cell.judged) / len(cell.judged)
+    if clipped > CLIP_SHARE:
+        found.append(
+            f"Clipping engaged in {share(clipped)} of the pick's steps: here the learning rate "
+            "axis is really a clip axis."
+        )
+    neighbours = [c for c in row.cells if cell.lr < c.lr <= cell.lr * 4 and c.judged]
+    split = [c for c in neighbours if 0 < c.num_stable < len(c.judged)]
+    if split:
+        found.append(f"Seeds disagree at {rate(split[0].lr)}, less than 4x above the pick.")
+    return found
+
+
+def _nothing_judged(region: Region) -> str:
+    if region.records and all(record.state == "failed" for record in region.records):
+        return f"No trial ran to a verdict: {region.records[0].error}"
+    if region.records and not any(r.verdict.is_judged for r in region.records):
+        return f"No trial could be judged. {region.records[0].verdict.value}"
+    return "No trial was finished."
+
+
+def _nothing_stable(region: Region) -> str:
+    lowest = min(record.lr for record in region.records)
+    return (
+        f"Nothing is stable: even the lowest rate, {rate(lowest)}, failed. Go lower: "
+        f"space.lr.low={rate(lowest / 1000)}."
+    )
+
+
+def _nothing_learned(region: Region) -> str:
+    blind = next((r.blind for r in region.records if r.blind is not None), None)
+    horizon = max(record.horizon for record in region.records)
+    return (
+        f"Nothing was learned: no trial ended clearly below {rate(blind)}, where a model ends "
+        f"that ignores its input. Train longer (horizon={2 * horizon}), or look at data and model."
+    )
+
+
+def _nothing_clear(region: Region, margin_decades: float) -> str:
+    row = region.best_row
+    assert row is not None and row.best is not None
+    return (
+        f"What learns is too close to the edge: the best rate, {rate(row.best.lr)}, is not "
+        f"{10**margin_decades:.2g}x below a rate that holds for every seed. Sweep more rates "
+        "(num_trials) or lower ones (space.lr.low)."
+    )

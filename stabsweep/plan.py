@@ -1,0 +1,238 @@
+"""What a sweep is asked to do: every argument checked and turned into the thing it names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from stabsweep import model as models
+from stabsweep import optimizer as optimizers
+from stabsweep import task as tasks
+from stabsweep.engine import ENGINES, Setup
+from stabsweep.errors import BadInput, unknown
+from stabsweep.model import check_init
+from stabsweep.optimizer import OPTIMIZERS, check_schedule
+from stabsweep.records import Value
+from stabsweep.sampler import SAMPLERS
+from stabsweep.space import LIMITS, Space, check_count, check_value
+from stabsweep.task import Task
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+COHORT_SIZE = {"cpu": 32, "cuda": 512}
+"""Trials stacked at once by default: what fits the cache of a CPU, and what fills a GPU."""
+
+NUM_RUNGS = 10
+"""Looks at the losses of a trial, by default: each costs a host synchronisation."""
+
+FIXED = ("warmup_steps", "clip_norm", "init", "init_gain")
+"""Hyperparameters that hold for every trial unless an axis sweeps them."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep that can be run: see `stabsweep.api.sweep` for the arguments.
+
+    Attributes:
+        space: what is swept.
+        task: the data, on the device.
+        build_model: makes the model for the task.
+        optimizer: name -> hyperparameters, for the one that was configured.
+        fixed: hyperparameters that no axis sweeps.
+        seeds: what every point is run with.
+        horizon, num_trials, batch_size, schedule, sampler, sampler_seed, engine: as given.
+        cohort_size, rung_steps: as given, or chosen.
+        device, dtype: where and in which type to train.
+        margin_decades: distance of the pick from the safe edge.
+    """
+
+    space: Space
+    task: Task
+    build_model: Callable[[], nn.Module]
+    optimizer: Mapping[str, Any]
+    fixed: Mapping[str, Value]
+    seeds: tuple[int, ...]
+    horizon: int
+    num_trials: int
+    batch_size: int
+    schedule: str
+    sampler: str
+    sampler_seed: int
+    engine: str
+    cohort_size: int
+    rung_steps: int
+    device: torch.device
+    dtype: torch.dtype
+    margin_decades: float
+
+    @classmethod
+    def make(cls, given: Mapping[str, Any]) -> Plan:
+        """The plan for the arguments of `stabsweep.api.sweep`, all present.
+
+        Raises:
+            BadInput: an argument cannot be used.
+        """
+        for key in ("horizon", "num_trials", "batch_size"):
+            check_count(key, given[key], low=2 if key == "horizon" else 1)
+        check_count("sampler_seed", given["sampler_seed"], low=0)
+        check_schedule(given["schedule"])
+        for key, allowed in (("engine", ENGINES), ("sampler", SAMPLERS), ("dtype", DTYPES)):
+            if given[key] not in allowed:
+                raise unknown(key, given[key], allowed)
+        margin = given["margin_decades"]
+        if not isinstance(margin, int | float) or not 0 <= margin < math.inf:
+            raise BadInput(f"margin_decades={margin!r} is not allowed: use a number >= 0")
+        space = given["space"]
+        space = space if isinstance(space, Space) else Space.parse(space)
+        fixed = {name: check_value(name, given[name]) for name in FIXED}
+        optimizer = _named("optimizer", given["optimizer"])
+        _check_space(space, fixed, optimizer, given["horizon"])
+        device = find_device(given["device"])
+        dtype = DTYPES[given["dtype"]]
+        task = _task(given["task"]).to(device, dtype)
+        plan = cls(
+            space=space,
+            task=task,
+            build_model=_builder(given["model"], task),
+            optimizer=optimizer,
+            fixed=fixed,
+            seeds=find_seeds(given["seeds"]),
+            cohort_size=_optional_count(given, "cohort_size", COHORT_SIZE.get(device.type, 32)),
+            rung_steps=_optional_count(
+                given, "rung_steps", max(math.ceil(given["horizon"] / NUM_RUNGS), 1)
+            ),
+            device=device,
+            dtype=dtype,
+            **{key: given[key] for key in _AS_GIVEN},
+        )
+        plan.build_model()
+        return plan
+
+    def setup(self, split: Mapping[str, Value]) -> Setup:
+        """What the trials with given values of the splitting axes share."""
+        chosen = dict(self.optimizer)
+        name = split.get("optimizer", chosen.pop("name"))
+        given = chosen if name == self.optimizer["name"] else {}
+        rule, hyper = optimizers.build(str(name), **given)
+        return Setup(
+            build_model=self.build_model,
+            task=self.task,
+            optimizer=rule,
+            horizon=self.horizon,
+            batch_size=self.batch_size,
+            schedule=self.schedule,
+            fixed={**hyper, **self.fixed},
+            device=self.device,
+            dtype=self.dtype,
+        )
+
+
+_AS_GIVEN = (
+    "horizon",
+    "num_trials",
+    "batch_size",
+    "schedule",
+    "sampler",
+    "sampler_seed",
+    "engine",
+    "margin_decades",
+)
+
+
+def find_device(name: str) -> torch.device:
+    """The device of a name; `auto` is a GPU when there is one.
+
+    Raises:
+        BadInput: there is no such device here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        raise BadInput(f"device={name!r} is not known: use auto, cpu, cuda or cuda:N") from None
+    count = {"cpu": 1, "cuda": torch.cuda.device_count()}.get(device.type, 0)
+    if (device.index or 0) >= count:
+        here = ", ".join(["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))])
+        raise BadInput(f"device={name!r} is not on this machine: use one of auto, {here}")
+    return device
+
+
+def find_seeds(given: int | Sequence[int]) -> tuple[int, ...]:
+    """The seeds 0, 1, ... for a count, or the seeds that were listed.
+
+    Raises:
+        BadInput: no seed, or one that is not a whole number >= 0.
+    """
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        for seed in given:
+            check_count("seeds", seed, low=0)
+        if not given:
+            raise BadInput("seeds=[] is empty: give a count or a list of seeds")
+        return tuple(dict.fromkeys(given))
+    check_count("seeds", given)
+    return tuple(range(given))  # type: ignore[arg-type]
+
+
+def _check_space(
+    space: Space, fixed: Mapping[str, Value], optimizer: Mapping[str, Any], horizon: int
+) -> None:
+    """Whether every value of the space can be run, and every axis means something."""
+    names = list(space.axes["optimizer"].values) if "optimizer" in space.axes else []
+    for name in names:
+        if name not in OPTIMIZERS:
+            raise unknown("space.optimizer", name, OPTIMIZERS)
+    optimizers.build(**optimizer)
+    used = {key for name in names or [optimizer["name"]] for key in OPTIMIZERS[str(name)].defaults}
+    for axis in space:
+        if axis.name in LIMITS and axis.name not in {"lr", *FIXED, *used}:
+            raise BadInput(
+                f"space.{axis.name} has no effect on {', '.join(map(str, names)) or optimizer['name']}: "
+                "take the axis away or choose another optimizer"
+            )
+    inits = space.axes["init"].values if "init" in space.axes else (fixed["init"],)
+    for init in inits:
+        check_init(str(init))
+    if "warmup_steps" in space.axes:
+        axis = space.axes["warmup_steps"]
+        longest, key = (axis.values[-1] if axis.values else axis.high), "space.warmup_steps"
+    else:
+        longest, key = fixed["warmup_steps"], "warmup_steps"
+    if longest is not None and float(longest) >= horizon:
+        raise BadInput(
+            f"{key}={longest:g} is not below horizon={horizon}: the peak rate would never be "
+            "tested; raise horizon or lower the warmup"
+        )
+
+
+def _named(key: str, given: Any) -> dict[str, Any]:
+    """A choice as `{"name": ..., **arguments}`, whether given so or as the name alone."""
+    if isinstance(given, str):
+        return {"name": given}
+    if isinstance(given, Mapping) and isinstance(given.get("name"), str):
+        return dict(given)
+    raise BadInput(f"{key}={given!r} is not a choice: give a name, or {{name: ..., arguments}}")
+
+
+def _task(given: Any) -> Task:
+    return given if isinstance(given, Task) else tasks.build(**_named("task", given))
+
+
+def _builder(given: Any, task: Task) -> Callable[[], nn.Module]:
+    if callable(given):
+        return given
+    chosen = _named("model", given)
+    name = chosen.pop("name")
+    return lambda: models.build(name, task.signature, **chosen)
+
+
+def _optional_count(given: Mapping[str, Any], key: str, default: int) -> int:
+    if given[key] is None:
+        return default
+    check_count(key, given[key])
+    return given[key]

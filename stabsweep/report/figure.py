@@ -1,0 +1,138 @@
+"""The picture of a sweep: the map, the losses, the traces, under one sentence."""
+
+from __future__ import annotations
+
+import textwrap
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.figure import Figure, SubFigure
+
+from stabsweep.pick import Pick
+from stabsweep.region import Region
+from stabsweep.report._axes import dress
+from stabsweep.report.conclusion import conclusion, remarks
+from stabsweep.report.draw_map import draw_colour_bar, draw_legend, draw_map
+from stabsweep.report.loss_curves import draw_losses, draw_row_names, loss_info
+from stabsweep.report.sample_traces import LoadTrace, draw_traces, trace_infos
+from stabsweep.report.stability_map import map_info
+from stabsweep.report.style import INK, MUTED, clean
+
+SETTINGS: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 11.5,
+    "text.parse_math": False,
+    "text.usetex": False,
+    "hatch.linewidth": 0.6,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "stabsweep",
+    "axes.unicode_minus": False,
+}
+"""matplotlib's settings for our figures, whatever the user's own are."""
+
+PIXELS_PER_INCH = 160
+
+WIDTH_INCHES = 13
+
+
+def draw_report(
+    region: Region,
+    pick: Pick,
+    subject: str = "",
+    load_trace: LoadTrace | None = None,
+    num_planned: int | None = None,
+) -> Figure:
+    """The picture of a sweep.
+
+    What to conclude: read the headline; see on the map how the edge moves with the other axis,
+    beside it what a lower rate would cost in loss, below it how training fails beyond the edge.
+
+    Args:
+        region: what the trials say.
+        pick: the recommendation.
+        subject: what was swept, e.g. `AdamW on transformer`.
+        load_trace: reads a record's curves; without it the strip of traces is left out.
+        num_planned: trials that the sweep was to run; fewer are said in a banner.
+    """
+    traces = trace_infos(region, pick, load_trace)
+    rows = map_info(region, pick)
+    head = _headline(region, pick, subject, num_planned)
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **SETTINGS}):
+        heights = [sum(line.height for line in head) + 0.15]
+        heights += [min(max(0.62 * len(rows.rows) + 1.2, 3.9), 6.0) + 1.5]
+        heights += [2.25] if traces else []
+        figure = Figure(figsize=(WIDTH_INCHES, sum(heights)), layout="constrained")
+        parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+        _write_headline(parts[0], head, heights[0])
+        grid = parts[1].add_gridspec(
+            3, 2, width_ratios=[1.7, 1], height_ratios=[heights[1] - 1.1, 0.24, 0.55]
+        )
+        on_map, losses = parts[1].add_subplot(grid[0, 0]), parts[1].add_subplot(grid[0, 1])
+        draw_map(on_map, rows)
+        dress(on_map, "Where training is stable")
+        ends = loss_info(region, pick)
+        draw_losses(losses, ends)
+        draw_row_names(parts[1].add_subplot(grid[1, 1]), losses, ends)
+        dress(losses, "What each learning rate ends with")
+        draw_colour_bar(parts[1], grid[1, 0], rows)
+        draw_legend(parts[1].add_subplot(grid[2, :]), rows)
+        if traces:
+            panels = parts[2].subplots(1, max(len(traces), 4), squeeze=False)[0]
+            for unused in panels[len(traces) :]:
+                unused.axis("off")
+            draw_traces(list(panels), traces)
+            panels[0].set_ylabel("loss")
+        figure.get_layout_engine().set(w_pad=0.09, h_pad=0.06, hspace=0.02, wspace=0.02)  # type: ignore[union-attr]
+    return figure
+
+
+class _Line(NamedTuple):
+    text: str
+    size: float
+    height: float
+    weight: str = "normal"
+    colour: str = MUTED
+    box: str | None = None
+
+
+def _headline(region: Region, pick: Pick, subject: str, num_planned: int | None) -> list[_Line]:
+    """What stands above the panels: the answer, its evidence, at most three remarks."""
+    text = conclusion(region, pick, subject)
+    # A headline that is too long breaks where it takes breath.
+    parts = [text] if len(text) <= 92 else text.replace("; ", ";\n").split("\n")
+    lines = [
+        _Line(piece, 16, 0.33, "bold", INK) for part in parts for piece in textwrap.wrap(part, 92)
+    ]
+    lines += [_Line(part, 11.5, 0.24) for part in textwrap.wrap(clean(pick.reason), 140)]
+    for remark in remarks(region, pick, num_planned)[:3]:
+        text = textwrap.shorten(remark, 150, placeholder=" ...")
+        lines.append(_Line(text, 11.5, 0.31, "normal", "#5C4400", "#FFF3CD"))
+    return lines
+
+
+def _write_headline(part: SubFigure, lines: list[_Line], height: float) -> None:
+    top = height - 0.1
+    for line in lines:
+        box = {"fc": line.box, "ec": "none", "pad": 3} if line.box else None
+        part.text(
+            0.17 / WIDTH_INCHES, (top - line.height / 2) / height, line.text, fontsize=line.size,
+            fontweight=line.weight, color=line.colour, va="center", bbox=box, parse_math=False,
+        )  # fmt: skip
+        top -= line.height
+
+
+def save_figure(figure: Figure, folder: str | Path) -> list[Path]:
+    """Writes `map.png` for the eye and `map.svg` for papers; returns their paths.
+
+    The same figure gives the same bytes: no date, no random names.
+    """
+    folder = Path(folder)
+    paths = [folder / "map.png", folder / "map.svg"]
+    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
+        # A name in a script that the font lacks is drawn as boxes, which is no reason to shout.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(paths[0], dpi=PIXELS_PER_INCH, metadata={"Software": None})
+        figure.savefig(paths[1], dpi=PIXELS_PER_INCH, metadata={"Date": None, "Creator": None})
+    return paths

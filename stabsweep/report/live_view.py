@@ -1,0 +1,233 @@
+"""What a running sweep looks like in about twelve lines of text: a map that fills up."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from rich.text import Text
+
+from stabsweep.numerals import duration, loss, plural, rate
+from stabsweep.progress import Progress
+from stabsweep.records import Record, Value
+from stabsweep.report._axes import log_ticks, tick_text
+from stabsweep.report.conclusion import value_text
+from stabsweep.report.style import STYLES, clean, outcome
+from stabsweep.space import Space
+
+MAX_ROWS = 5
+"""Rows of the map; with more of them all trials share one line."""
+
+MAX_COLUMNS = 72
+
+REACH = 2
+"""Columns to each side that a trial colours when nothing is known there: less than it seems to
+claim at 24 rates, and no gaps between them."""
+
+SPINNERS = ("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\")
+
+
+class LiveView:
+    """The lines that show a sweep while it runs.
+
+    Cheap enough to be drawn four times a second: each record is looked at once.
+
+    Args:
+        space: gives the ends of the map and the order of its rows; without it they are read from
+            the trials that have ended.
+        unicode: whether the terminal can show more than ASCII.
+    """
+
+    def __init__(self, space: Space | None = None, unicode: bool = True) -> None:
+        self.unicode = unicode
+        self._space = space
+        self._seen: list[tuple[tuple[Value, ...], float, str]] = []
+        self._placed = 0
+        self._frame: tuple[float, float, int] | None = None
+        self._bins: dict[tuple[Value, ...], list[Counter[str]]] = {}
+
+    def render(
+        self, title: str, progress: Progress, width: int = 80, seconds: float = 0.0, done=False
+    ) -> Text:
+        """All lines as one text of at most `width` columns.
+
+        Args:
+            title: what is swept.
+            progress: how far it has come.
+            width: columns of the terminal.
+            seconds: time since the start, by the watcher's own clock: something has to move
+                before the first trial ends.
+            done: leave out what moves.
+        """
+        lines = [self._title(title, seconds, width, done), *self._map(progress, width)]
+        lines += [self._stats(progress), *self._counts(progress, width)]
+        if not done:
+            lines.append(self._bar(progress, width))
+        return Text("\n").join(line for line in lines if line.plain.strip())
+
+    def _title(self, title: str, seconds: float, width: int, done: bool) -> Text:
+        frames = SPINNERS[0 if self.unicode else 1]
+        spin = "" if done else frames[int(seconds * 8) % len(frames)] + " "
+        clock = duration(seconds)
+        room = max(width - len(spin) - len(clock) - 3, 8)
+        name = Text(clean(title), style="bold")
+        name.truncate(room, overflow="ellipsis" if self.unicode else "crop")
+        pad = " " * max(room - name.cell_len + 2, 1)
+        return Text.assemble((spin, "cyan"), name, pad, (clock, "dim"))
+
+    def _map(self, progress: Progress, width: int) -> list[Text]:
+        for record in progress.records[len(self._seen) :]:
+            self._seen.append((_row(record), math.log10(record.lr), outcome(record)))
+        ends = self._ends()
+        if ends is None:
+            return []
+        rows = self._rows()
+        labels = [" / ".join(value_text(value) for value in row) for row in rows]
+        margin = min(max((len(label) for label in labels), default=0), 18)
+        columns = max(min(width - margin - 2, MAX_COLUMNS), 10)
+        self._fill_bins((*ends, columns), rows)
+        lines = []
+        for row, label in reversed(list(zip(rows, labels, strict=True))):
+            line = Text(label[:margin].rjust(margin) + " ", style="dim")
+            for name in _spread(self._bins[row]):
+                style = STYLES.get(name)
+                if style is None:
+                    line.append(" ")
+                else:
+                    glyph = style.glyph if self.unicode else style.letter
+                    line.append(glyph, style=f"{style.ink} on {style.colour}")
+            lines.append(line)
+        return [*lines, *self._scale(progress, ends, columns, margin)]
+
+    def _ends(self) -> tuple[float, float] | None:
+        lrs = [x for _, x, _ in self._seen]
+        if self._space is not None:
+            axis = self._space.axes["lr"]
+            given = [v for v in (axis.low, axis.high, *axis.values) if isinstance(v, int | float)]
+            lrs = [math.log10(v) for v in given]
+        if not lrs:
+            return None
+        low, high = min(lrs), max(lrs)
+        return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+    def _rows(self) -> list[tuple[Value, ...]]:
+        rows = list(dict.fromkeys(row for row, _, _ in self._seen))
+        if len(rows) > MAX_ROWS or not rows:
+            return [()]
+        try:
+            return sorted(rows, key=lambda row: tuple(math.inf if v is None else v for v in row))
+        except TypeError:  # names and numbers do not compare
+            return sorted(rows, key=str)
+
+    def _fill_bins(self, frame: tuple[float, float, int], rows: list[tuple[Value, ...]]) -> None:
+        low, high, columns = frame
+        if frame != self._frame or set(rows) != set(self._bins):
+            self._frame, self._placed = frame, 0
+            self._bins = {row: [Counter() for _ in range(columns)] for row in rows}
+        for row, x, name in self._seen[self._placed :]:
+            place = int(min(max((x - low) / (high - low), 0.0), 1.0) * (columns - 1) + 0.5)
+            self._bins[row if row in self._bins else ()][place][name] += 1
+        self._placed = len(self._seen)
+
+    def _scale(
+        self, progress: Progress, ends: tuple[float, float], columns: int, margin: int
+    ) -> list[Text]:
+        def column(lr: float) -> int:
+            share = (math.log10(lr) - ends[0]) / (ends[1] - ends[0])
+            return round(min(max(share, 0.0), 1.0) * (columns - 1))
+
+        ticks = [" "] * (columns + 8)
+        after = 0
+        for tick in log_ticks(10 ** ends[0], 10 ** ends[1], columns // 10):
+            text = tick_text(tick)
+            start = min(max(column(tick) - len(text) // 2, 0), columns - len(text))
+            if start >= after:
+                ticks[start : start + len(text)] = text
+                after = start + len(text) + 1
+        marks = [" "] * columns
+        for lr, mark in ((progress.best_lr, self._best), (progress.edge_lr, self._edge)):
+            if lr is not None:
+                marks[column(lr)] = mark
+        pad = " " * (margin + 1)
+        return [
+            Text(pad + "".join(marks).rstrip(), style="bold") if any(marks) else Text(),
+            Text(pad + "".join(ticks).rstrip(), style="dim"),
+        ]
+
+    @property
+    def _best(self) -> str:
+        return "★" if self.unicode else "*"
+
+    @property
+    def _edge(self) -> str:
+        return "┃" if self.unicode else "|"
+
+    def _stats(self, progress: Progress) -> Text:
+        text = Text()
+        if progress.best_lr is not None:
+            text.append(f"{self._best} best ", style="bold")
+            text.append(f"{rate(progress.best_lr)} (loss {loss(progress.best_loss)})   ")
+        if progress.edge_lr is not None:
+            text.append(f"{self._edge} edge ", style="bold")
+            text.append(rate(progress.edge_lr))
+            if progress.edge_low is not None and progress.edge_high is not None:
+                text.append(f" (95%: {rate(progress.edge_low)} to {rate(progress.edge_high)})")
+        elif progress.num_done:
+            text.append("edge not met yet", style="dim")
+        return text
+
+    def _counts(self, progress: Progress, width: int) -> list[Text]:
+        counts = Counter(name for _, _, name in self._seen)
+        if not counts:
+            counts.update({v.label: n for v, n in progress.counts.items()})
+        lines, line = [], Text()
+        for name in STYLES:
+            if not counts[name]:
+                continue
+            style = STYLES[name]
+            glyph = style.glyph if self.unicode else style.letter
+            entry = Text.assemble(
+                (f" {glyph} ", f"{style.ink} on {style.colour}"), f" {style.label} {counts[name]}  "
+            )
+            if line.cell_len + entry.cell_len > width and line.plain:
+                lines.append(line)
+                line = Text()
+            line.append_text(entry)
+        return [*lines, line]
+
+    def _bar(self, progress: Progress, width: int) -> Text:
+        total = max(progress.num_trials, 1)
+        share = min(progress.num_done / total, 1.0)
+        words = f" {progress.num_done}/{progress.num_trials}  {math.floor(share * 100)}%"
+        if progress.trials_per_second > 0:
+            words += f"  {rate(progress.trials_per_second)} trials/s"
+        if progress.num_done < progress.num_trials and progress.eta_seconds is not None:
+            words += f"  eta {duration(progress.eta_seconds)}"
+        elif not progress.num_done:
+            running = progress.num_running
+            words += f"  {plural(running, 'trial')} in training" if running else "  starting"
+        room = max(min(width - len(words) - 1, 40), 4)
+        full = int(share * room)
+        on, off = ("━", "─") if self.unicode else ("=", "-")
+        return Text.assemble((on * full, "cyan"), (off * (room - full), "dim"), words)
+
+
+def _row(record: Record) -> tuple[Value, ...]:
+    return tuple(value for name, value in record.point.items() if name != "lr")
+
+
+def _spread(bins: list[Counter[str]]) -> list[str]:
+    """One outcome a column, the commonest, of equals the worse; gaps take their nearest trial's."""
+    names = list(STYLES)
+    known = {
+        n: max(found, key=lambda name, f=found: (f[name], names.index(name)))
+        for n, found in enumerate(bins)
+        if found
+    }
+    line = []
+    for n in range(len(bins)):
+        near = [abs(n - k) for k in (*range(n - REACH, n + REACH + 1),) if k in known]
+        best = min(near, default=None)
+        hit = n if best is None else (n - best if n - best in known else n + best)
+        line.append(known.get(hit, ""))
+    return line

@@ -1,0 +1,173 @@
+"""A sweep's answer: region, pick, table, picture, text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from stabsweep import report
+from stabsweep.errors import BadInput
+from stabsweep.pick import Pick, find_pick
+from stabsweep.records import Record
+from stabsweep.region import Region, find_region
+from stabsweep.space import Space
+from stabsweep.store import (
+    as_table,
+    read_config,
+    read_environment,
+    read_records,
+    read_trace,
+    save_outcome,
+)
+
+FILES = ("report.html", "map.png", "map.svg", "pick.yaml", "trials.csv")
+"""What a report writes, the most useful first."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A sweep's answer.
+
+    Attributes:
+        region: edges and bands of every row, see `stabsweep.region`.
+        pick: the recommended learning rate, or the reason why there is none.
+        config: what was asked for, as plain values.
+        folder: the result folder; None when nothing was kept.
+        seconds: how long the run took; None when it was loaded.
+        interrupted: whether it was ended by Ctrl-C.
+    """
+
+    region: Region
+    pick: Pick
+    config: Mapping[str, Any]
+    folder: Path | None = None
+    seconds: float | None = None
+    interrupted: bool = False
+
+    @classmethod
+    def find(
+        cls, space: Space, records: Sequence[Record], config: Mapping[str, Any], **known: Any
+    ) -> Result:
+        """The result that a set of records gives.
+
+        Args:
+            space: what was swept.
+            records: the trials that have ended.
+            config: what was asked for.
+            known: the other attributes.
+        """
+        region = find_region(space, records)
+        names = ("warmup_steps", "clip_norm", "schedule", "init", "init_gain")
+        fixed = {"optimizer": _name(config["optimizer"]), **{name: config[name] for name in names}}
+        pick = find_pick(region, fixed, config["margin_decades"], config["num_planned"])
+        return cls(region, pick, config, **known)
+
+    @property
+    def records(self) -> pd.DataFrame:
+        """All trials as a table: a column an axis, then verdict, losses and the rest."""
+        return as_table(self.region.records)
+
+    @property
+    def subject(self) -> str:
+        """What was swept, for a headline: `adamw on transformer`."""
+        chosen = self.region.space.axes.get("optimizer")
+        rule = " / ".join(map(str, chosen.values)) if chosen else _name(self.config["optimizer"])
+        return f"{rule} on {_name(self.config['model'])}"
+
+    def plot(self) -> Any:
+        """The picture as a matplotlib figure: map, losses, sample traces."""
+        load = partial(read_trace, self.folder) if self.folder else None
+        planned = self.config["num_planned"]
+        return report.draw_report(self.region, self.pick, self.subject, load, planned)
+
+    def summary(self) -> str:
+        """The answer as text, as the command line prints it."""
+        files = [self.folder / name for name in FILES] if self.folder else []
+        planned = self.config["num_planned"]
+        files = [file for file in files if file.exists()]
+        return report.summary(
+            self.region, self.pick, self.subject, planned, files, self.seconds
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The answer as plain values: the pick, the edges of every row, the counts."""
+        rows = [
+            {
+                "values": dict(row.values),
+                "edge": vars(row.edge),
+                "usable_lr": row.usable_lr,
+                "good_band": list(row.good_band) if row.good_band else None,
+                "window": list(row.window) if row.window else None,
+                "best_lr": row.best.lr if row.best else None,
+                "best_loss": row.best.loss if row.best else None,
+            }
+            for row in self.region.rows
+        ]
+        counts: dict[str, int] = {}
+        for record in self.region.records:
+            counts[record.verdict.label] = counts.get(record.verdict.label, 0) + 1
+        return {
+            "subject": self.subject,
+            "pick": self.pick.as_dict(),
+            "rows": rows,
+            "verdicts": counts,
+            "trials": len(self.region.records),
+            "trials_planned": self.config["num_planned"],
+            "trials_pruned": sum(r.state == "pruned" for r in self.region.records),
+            "folder": str(self.folder) if self.folder else None,
+            "interrupted": self.interrupted,
+        }
+
+    def save_report(self) -> None:
+        """Writes pictures, page, table and pick into the result folder.
+
+        Raises:
+            BadInput: the folder cannot be written to.
+        """
+        assert self.folder is not None
+        try:
+            save_outcome(self.folder, self.region.records, self.pick.as_dict())
+            report.save_figure(self.plot(), self.folder)
+            page = report.render_page(
+                self.region,
+                self.pick,
+                (self.folder / "map.png").read_bytes(),
+                self.subject,
+                self.config["num_planned"],
+                {
+                    "Command": f"stabsweep resume {self.folder}",
+                    "Config": self.config,
+                    "Environment": read_environment(self.folder),
+                },
+                self.seconds,
+            )
+            report.save_page(self.folder, page)
+        except OSError as error:
+            raise BadInput(f"cannot write the report to {self.folder}: {error.strerror}") from None
+
+
+def load(folder: str | Path) -> Result:
+    """The result of a folder that a sweep has written, read anew from its records.
+
+    Raises:
+        BadInput: it is no such folder.
+    """
+    folder = Path(folder)
+    config = read_config(folder)
+    records = read_records(folder)
+    try:
+        return Result.find(Space.parse(config["space"]), records, config, folder=folder)
+    except KeyError as error:
+        raise BadInput(f"{folder}/config.yaml lacks the key {error}") from None
+
+
+def _name(given: Any) -> str:
+    """The name of a choice that is given as a name, a mapping or a Python object."""
+    if isinstance(given, Mapping):
+        return str(given.get("name") or given.get("python"))
+    return str(given)

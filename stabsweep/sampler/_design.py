@@ -1,0 +1,89 @@
+"""Design samplers: all points are laid out beforehand and handed out by their index."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial
+
+from stabsweep.records import Point
+
+SEED = "seed"
+"""Name under which the seed is a parameter of an Optuna trial."""
+
+
+class DesignSampler(optuna.samplers.BaseSampler):
+    """An Optuna sampler that hands out a fixed list of (point, seed), one an ask.
+
+    Optuna's own grid sampler searches all finished trials at every tell and stops the study when
+    it is through; this one does neither, so it fits ask/tell and cohorts.
+
+    Args:
+        design: the trials in the order in which they are handed out: (index, point, seed). An
+            index names its trial for ever, whatever the order.
+        done: indices that are not handed out again.
+
+    Attributes:
+        num_trials: length of the whole design.
+        index: entry that the last ask was given. Optuna's `trial.number` shifts when a study is
+            resumed; this does not.
+    """
+
+    index: int
+
+    def __init__(
+        self, design: Sequence[tuple[int, Point, int]], done: Collection[int] = ()
+    ) -> None:
+        self.num_trials = len(design)
+        self._todo: Iterator[tuple[int, Point, int]] = iter(
+            [entry for entry in design if entry[0] not in set(done)]
+        )
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """All parameters at once: those that `ask` was given as fixed distributions."""
+        return {}
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """Gives the trial its entry of the design.
+
+        Raises:
+            StopIteration: the design is exhausted; ask no more than `num_trials` times.
+        """
+        self.index, point, seed = next(self._todo)
+        self._current: dict[str, Any] = {**point, SEED: seed}
+
+    def sample_relative(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        search_space: Mapping[str, BaseDistribution],
+    ) -> dict[str, Any]:
+        """Nothing: every parameter is sampled on its own, from the entry."""
+        return {}
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """The entry's value of one parameter."""
+        return self._current[param_name]
+
+
+def spread(points: Sequence[Point], seeds: Sequence[int]) -> list[tuple[int, Point, int]]:
+    """Every point with every seed, a whole design a seed: what is cut short is still a map.
+
+    The index counts points within seeds: point p with the s-th seed is p * len(seeds) + s.
+    """
+    return [
+        (p * len(seeds) + s, point, seed)
+        for s, seed in enumerate(seeds)
+        for p, point in enumerate(points)
+    ]

@@ -1,0 +1,164 @@
+"""The result folder: an append-only truth and what is derived from it.
+
+    config.yaml         what was asked for, complete: `resume` reads it
+    environment.json    the machine and the libraries
+    records.jsonl       one line a finished trial, flushed as it ends: the truth
+    traces/000000.npy   (5, T) curves of a trial, in the order of `stabsweep.records.CURVES`
+    trials.csv          the records as a table
+    pick.yaml           the recommendation
+
+Nothing is a pickle. A process that is killed at any moment loses no finished trial: the trace is
+written before its record, and a line that was torn is cut off when the folder is opened again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from stabsweep.errors import BadInput
+from stabsweep.records import Array, Record, Trace
+
+RECORDS, TRACES, CONFIG = "records.jsonl", "traces", "config.yaml"
+
+
+class Store:
+    """A result folder that is written to.
+
+    Args:
+        folder: the folder; made when it is missing.
+        config: what was asked for, as plain values; written when the folder is new.
+        environment: the machine and the libraries; likewise.
+
+    Raises:
+        BadInput: the folder cannot be made or written to.
+    """
+
+    def __init__(
+        self, folder: Path, config: Mapping[str, Any], environment: Mapping[str, Any]
+    ) -> None:
+        self.folder = folder
+        try:
+            (folder / TRACES).mkdir(parents=True, exist_ok=True)
+            if not (folder / CONFIG).exists():
+                save_yaml(folder / CONFIG, config)
+                (folder / "environment.json").write_text(json.dumps(environment, indent=2) + "\n")
+            cut_torn_line(folder / RECORDS)
+            self._file = open(folder / RECORDS, "a", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise BadInput(
+                f"cannot write results to {folder}: {error.strerror or error}; choose another "
+                "folder with hydra.run.dir=DIR"
+            ) from None
+
+    def save_trace(self, number: int, trace: Trace) -> str:
+        """Writes a trial's curves; the path relative to the folder, for its record."""
+        name = f"{TRACES}/{number:06d}.npy"
+        np.save(self.folder / name, trace.stacked(), allow_pickle=False)
+        return name
+
+    def append(self, record: Record) -> None:
+        """Writes a record, at once: it is kept whatever happens next."""
+        self._file.write(json.dumps(record.as_dict(), allow_nan=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file of records."""
+        self._file.close()
+
+
+def read_records(folder: Path) -> list[Record]:
+    """The records of a folder, in the order of their trials; a torn last line is left out.
+
+    Raises:
+        BadInput: the folder has no records file, or a line other than the last is broken.
+    """
+    path = folder / RECORDS
+    if not path.is_file():
+        raise BadInput(f"{folder} is no result folder: it has no {RECORDS}; give the folder of a sweep")
+    lines = path.read_text(encoding="utf-8").split("\n")
+    records: dict[int, Record] = {}
+    # What follows the last newline is a line that was not finished.
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            record = Record.from_dict(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadInput(f"{path}, line {number} is broken ({error!r}): remove that line") from None
+        records[record.trial] = record
+    return [records[number] for number in sorted(records)]
+
+
+def cut_torn_line(path: Path) -> None:
+    """Cuts off a last line without its newline: what a killed process had half-written."""
+    if not path.exists():
+        return
+    with open(path, "r+b") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What the sweep of a folder was asked for.
+
+    Raises:
+        BadInput: there is no such folder, or it is not a sweep's.
+    """
+    path = folder / CONFIG
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is no folder: give the result folder of a sweep")
+    if not path.is_file():
+        raise BadInput(f"{folder} is no result folder: it has no {CONFIG}")
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise BadInput(f"{path} is not YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(config, dict):
+        raise BadInput(f"{path} is not the config of a sweep")
+    return config
+
+
+def read_environment(folder: Path) -> dict[str, Any]:
+    """What the sweep of a folder ran on; empty when that was not written."""
+    path = folder / "environment.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def read_trace(folder: Path, record: Record) -> Array | None:
+    """The (5, T) curves of a record, or None when they were not kept."""
+    path = folder / (record.trace or "")
+    return np.load(path, allow_pickle=False) if record.trace and path.is_file() else None
+
+
+def as_table(records: Iterable[Record]) -> pd.DataFrame:
+    """The records as a table: a column an axis, then everything else."""
+    rows = []
+    for record in records:
+        plain = record.as_dict()
+        rows.append({"trial": plain.pop("trial"), **plain.pop("point"), **plain})
+    return pd.DataFrame(rows)
+
+
+def save_yaml(path: Path, values: Mapping[str, Any]) -> None:
+    """Writes plain values as YAML, in their order."""
+    text = yaml.safe_dump(_plain(values), sort_keys=False, allow_unicode=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def save_outcome(folder: Path, records: Iterable[Record], pick: Mapping[str, Any]) -> None:
+    """Writes what is derived from the records: `trials.csv` and `pick.yaml`."""
+    as_table(records).to_csv(folder / "trials.csv", index=False)
+    save_yaml(folder / "pick.yaml", pick)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

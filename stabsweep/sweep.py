@@ -1,0 +1,174 @@
+"""The whole tool on one page: ask, admit, advance, judge, prune, tell."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stabsweep.engine import Chunk
+from stabsweep.executor import Local
+from stabsweep.progress import Progress, Watcher
+from stabsweep.records import CURVES, Record, Trace, Trial, Value, finite
+from stabsweep.region import Region, find_region
+from stabsweep.space import Space
+from stabsweep.store import Store
+from stabsweep.study import Study
+from stabsweep.verdict import judge
+
+REGION_SECONDS = 1.0
+"""Time between two looks at the region for the live display: it costs milliseconds a row."""
+
+
+@dataclass
+class Run:
+    """One sweep in progress: the study's trials go to the executor, their curves come back.
+
+    Attributes:
+        space: what is swept.
+        study: hands out trials and takes records.
+        executor: where trials run.
+        store: where records go; None to keep them in memory only.
+        watcher: told how far the sweep has come.
+        horizon: steps of a trial.
+        rung_steps: steps between two looks at the losses.
+        fixed: hyperparameters that no axis sweeps.
+        blind_loss: of the task.
+        records: the finished trials, in the order in which they ended.
+    """
+
+    space: Space
+    study: Study
+    executor: Local
+    store: Store | None
+    watcher: Watcher
+    horizon: int
+    rung_steps: int
+    fixed: Mapping[str, Value]
+    blind_loss: float | None
+    records: list[Record] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._num_before = len(self.records)
+        self._trials: dict[int, Trial] = {}
+        self._chunks: dict[int, list[Chunk]] = {}
+        self._trial_steps = 0
+        self._began = time.perf_counter()
+        self._region: Region | None = None
+        self._region_at = -math.inf
+
+    def run(self) -> None:
+        """Runs until every trial has ended, or until it is interrupted: records are kept."""
+        while True:
+            trials = self.study.ask(self.executor.num_free)
+            self._trials.update((trial.number, trial) for trial in trials)
+            self.executor.admit(trials)
+            if not self.executor.num_running:
+                break
+            for chunk in self.executor.advance(self.rung_steps):
+                self._take(chunk)
+            self.watcher.update(self.progress())
+
+    def _take(self, chunk: Chunk) -> None:
+        """One piece of a trial's curves: kept, reported, and judged when the trial ends here."""
+        number, num_steps = chunk.trial, chunk.curves.shape[1]
+        if chunk.start_step == 0:
+            self._chunks[number] = []
+        self._chunks[number].append(chunk)
+        self._trial_steps += num_steps
+        trial = self._trials[number]
+        known = {
+            "initial_loss": chunk.initial_loss,
+            "horizon": self.horizon,
+            "warmup_steps": self._value(trial, "warmup_steps"),
+            "blind_loss": self.blind_loss,
+        }
+        losses = chunk.curves[0]
+        is_finite = np.isfinite(chunk.curves[:2]).all()
+        loss = float(np.median(losses)) if is_finite else math.nan
+        wants_stop = self.study.report(number, chunk.start_step + num_steps, loss, known)
+        if chunk.is_done or wants_stop:
+            if not chunk.is_done:
+                self.executor.drop(number)
+            self._finish(trial, "complete" if chunk.is_done else "pruned")
+
+    def _finish(self, trial: Trial, state: str) -> None:
+        chunks = self._chunks.pop(trial.number)
+        last = chunks[-1]
+        curves = np.concatenate([chunk.curves for chunk in chunks], axis=1)
+        trace = Trace(
+            **dict(zip(CURVES, curves)),
+            initial_loss=last.initial_loss,
+            blind_loss=self.blind_loss,
+            horizon=self.horizon,
+            warmup_steps=int(self._value(trial, "warmup_steps") or 0),
+            displacement=last.displacement,
+        )
+        found = judge(trace)
+        record = Record(
+            trial.number,
+            trial.point,
+            trial.seed,
+            found.verdict,
+            state=state,
+            reason=found.reason,
+            provisional=found.provisional,
+            steps=trace.num_steps,
+            horizon=self.horizon,
+            initial_loss=finite(trace.initial_loss),
+            final_loss=finite(found.final_loss),
+            best_loss=finite(found.best_loss),
+            peak_loss=finite(found.peak_loss),
+            blind_loss=self.blind_loss,
+            bad_step=found.bad_step,
+            clip_share=found.clip_share,
+            spike_share=found.spike_share,
+            displacement=finite(last.displacement),
+            seconds=round(sum(chunk.seconds for chunk in chunks), 6),
+            trace=self.store.save_trace(trial.number, trace) if self.store else None,
+        )
+        self.study.tell(record)
+        if self.store:
+            self.store.append(record)
+        self.records.append(record)
+        del self._trials[trial.number]
+
+    def _value(self, trial: Trial, name: str) -> Value:
+        return trial.point[name] if name in trial.point else self.fixed[name]
+
+    def progress(self) -> Progress:
+        """How far the sweep has come; the region is looked at once a second."""
+        now = time.perf_counter()
+        if now - self._region_at > REGION_SECONDS and self.records:
+            self._region, self._region_at = find_region(self.space, self.records), now
+        row = self._region.best_row if self._region else None
+        best = row.best if row else None
+        edge = row.edge if row else None
+        seconds = now - self._began
+        done = len(self.records) - self._num_before
+        todo = self.study.num_trials - len(self.records)
+        running_steps = sum(c.curves.shape[1] for cs in self._chunks.values() for c in cs)
+        # Running trials count by their steps, so that the estimate is there before the first ends.
+        worth = done + running_steps / self.horizon
+        eta = seconds * max(todo + done - worth, 0) / worth if worth > 0 else None
+        return Progress(
+            num_trials=self.study.num_trials,
+            num_done=len(self.records),
+            num_before=self._num_before,
+            num_running=self.executor.num_running,
+            num_pruned=sum(record.state == "pruned" for record in self.records),
+            trial_steps=self._trial_steps,
+            seconds=seconds,
+            eta_seconds=eta,
+            counts=Counter(record.verdict for record in self.records),
+            best_lr=best.lr if best else None,
+            best_loss=best.loss if best else None,
+            edge_lr=edge.lr if edge else None,
+            edge_low=edge.low if edge else None,
+            edge_high=edge.high if edge else None,
+            records=self.records,
+        )

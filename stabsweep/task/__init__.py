@@ -1,0 +1,56 @@
+"""The tasks: small data sets, resident on the device, that trials are trained on."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from stabsweep.errors import unknown
+from stabsweep.task._base import Task
+from stabsweep.task._order import BatchOrder
+from stabsweep.task.adding import Adding
+from stabsweep.task.digits import Digits
+from stabsweep.task.quadratic import Quadratic
+from stabsweep.task.sequential_digits import SequentialDigits
+from stabsweep.task.text import Text
+
+__all__ = [
+    "Adding",
+    "BatchOrder",
+    "Digits",
+    "Quadratic",
+    "SequentialDigits",
+    "TASKS",
+    "Task",
+    "Text",
+    "build",
+]
+
+TASKS: Mapping[str, type[Task]] = {
+    "adding": Adding,
+    "digits": Digits,
+    "quadratic": Quadratic,
+    "sequential_digits": SequentialDigits,
+    "text": Text,
+}
+"""Every task that `task=<name>` can ask for."""
+
+
+def build(name: str, **args: Any) -> Task:
+    """The task, on the CPU in float32.
+
+    Args:
+        name: one of `TASKS`.
+        args: the task's own keyword arguments, as in its config file.
+
+    Raises:
+        BadInput: unknown name or argument, or a value of the wrong type or out of range.
+    """
+    if name not in TASKS:
+        raise unknown("task", name, TASKS)
+    allowed = list(inspect.signature(TASKS[name]).parameters)
+    for key in args:
+        if key not in allowed:
+            raise unknown(f"task={name}: argument", key, allowed)
+    return TASKS[name](**args)

@@ -1,0 +1,47 @@
+"""Handwritten digits, as vectors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from stabsweep.errors import BadInput
+from stabsweep.signature import Signature
+from stabsweep.task._base import Task
+from stabsweep.task._loss import cross_entropy, entropy
+
+
+class Digits(Task):
+    """The 1797 digits of 8 x 8 pixels that scikit-learn carries (UCI, Alpaydin & Kaynak 1998).
+
+    All pixels are standardised with one mean and one deviation: a pixel at the border is blank in
+    almost every image, and its own deviation would turn the few others into outliers.
+
+    The blind loss is the entropy of the labels, 2.3025 nats (ln 10 is 2.3026).
+
+    Raises:
+        BadInput: scikit-learn is not installed.
+    """
+
+    name = "digits"
+
+    def __init__(self) -> None:
+        try:
+            from sklearn.datasets import load_digits
+        except ImportError:
+            raise BadInput("task=digits needs scikit-learn: pip install scikit-learn") from None
+        pixels, labels = load_digits(return_X_y=True)
+        self.signature = Signature("vector", num_inputs=64, num_outputs=10)
+        pixels_ND = torch.from_numpy(pixels)
+        self.inputs = ((pixels_ND - pixels_ND.mean()) / pixels_ND.std()).float()
+        self.labels_N = torch.from_numpy(labels).long()
+        self.num_examples = len(self.labels_N)
+        self.blind_loss = entropy(self.labels_N)
+
+    def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs (..., B, 64) and labels (..., B), of examples (..., B)."""
+        return self.inputs[index], self.labels_N[index]
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Cross entropy in nats of logits (B, 10) and labels (B,), a scalar."""
+        return cross_entropy(outputs, targets)

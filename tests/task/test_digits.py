@@ -1,0 +1,46 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from stabsweep.errors import BadInput
+from stabsweep.task.digits import Digits
+
+
+def test_blind_loss_is_the_entropy_of_the_labels():
+    shares = np.unique(load_digits().target, return_counts=True)[1] / 1797
+    task = Digits()
+    assert task.blind_loss == pytest.approx(-(shares * np.log(shares)).sum(), abs=1e-12)
+    assert task.blind_loss < math.log(10)
+    # The best blind logits are the log frequencies, and reach exactly this loss.
+    logits_ND = torch.from_numpy(np.log(shares)).expand(1797, -1)
+    assert task.loss(logits_ND, task.labels_N).item() == pytest.approx(task.blind_loss)
+
+
+def test_pixels_are_standardised_together():
+    inputs_ND, _ = Digits().batch(torch.arange(1797))
+    assert inputs_ND.dtype == torch.float32
+    assert inputs_ND.mean().item() == pytest.approx(0, abs=1e-5)
+    assert inputs_ND.std().item() == pytest.approx(1, abs=1e-5)
+    assert inputs_ND.abs().max() < 2
+
+
+@pytest.mark.parametrize(
+    "as_sequence, kind, shape",
+    [("none", "vector", (64,)), ("rows", "sequence", (8, 8)), ("pixels", "sequence", (64, 1))],
+)
+def test_each_form_holds_the_same_pixels(as_sequence, kind, shape):
+    task = Digits(as_sequence)
+    assert (task.signature.kind, task.signature.length) == (kind, shape[0] if shape[1:] else 1)
+    assert task.signature.num_inputs == shape[-1]
+    inputs, labels = task.batch(torch.tensor([[3, 5], [0, 1796]]))
+    assert inputs.shape == (2, 2, *shape)
+    assert torch.equal(inputs.flatten(2), Digits().batch(torch.tensor([[3, 5], [0, 1796]]))[0])
+    assert labels.tolist() == load_digits().target[[[3, 5], [0, 1796]]].tolist()
+
+
+def test_an_unknown_form_is_refused():
+    with pytest.raises(BadInput, match="task.as_sequence='pixel' is not known.*mean pixels"):
+        Digits("pixel")  # type: ignore[arg-type]

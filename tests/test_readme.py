@@ -1,0 +1,67 @@
+"""The README keeps its promises: its Python runs, its pictures and links exist, CI runs its words.
+
+Python blocks run in order, in one namespace, in an empty folder. Keep them small there; what a
+reader should not wait for goes into an `sh` block.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+TEST_MARK = "<!-- ci: test -->"
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, the line before its first (from 1), and its text."""
+
+    language: str
+    line: int
+    text: str
+
+
+def blocks(text: str) -> list[Block]:
+    found = re.finditer(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(m[1], text.count("\n", 0, m.start(2)), m[2]) for m in found]
+
+
+def test_every_fence_is_closed_and_names_its_language() -> None:
+    text = README.read_text(encoding="utf-8")
+    found = blocks(text)
+    assert len(re.findall(r"^```", text, re.MULTILINE)) == 2 * len(found)
+    assert {block.language for block in found} <= {"python", "sh", "text", "yaml", "json"}
+
+
+def test_python_blocks_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = [b for b in blocks(README.read_text(encoding="utf-8")) if b.language == "python"]
+    if not code:
+        pytest.skip("the README has no python block yet")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    namespace: dict[str, object] = {"__name__": "readme"}
+    for block in code:
+        tree = ast.increment_lineno(ast.parse(block.text, str(README)), block.line)
+        exec(compile(tree, str(README), "exec"), namespace)
+
+
+def test_links_and_pictures_exist() -> None:
+    text = README.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)
+    missing = [t for t in targets if "://" not in t and not (README.parent / t).exists()]
+    assert not missing
+
+
+def test_ci_finds_the_one_test_command() -> None:
+    """`.ci/run` takes the block after the mark, so README and CI cannot drift apart."""
+    text = README.read_text(encoding="utf-8")
+    assert text.count(TEST_MARK) == 1
+    after = text.split(TEST_MARK)[1].lstrip("\n")
+    assert after.startswith("```sh\n")
+    command = blocks(after)[0].text
+    assert "pip install" in command and "pytest" in command
+    assert TEST_MARK in (README.parent / ".ci" / "run").read_text(encoding="utf-8")

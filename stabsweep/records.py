@@ -72,6 +72,9 @@ class Verdict(enum.Enum):
 
 VERDICTS: Mapping[str, Verdict] = {verdict.label: verdict for verdict in Verdict}
 
+SEED = "seed"
+"""Name under which the seed stands beside a point's axes, as a parameter of an Optuna trial."""
+
 CURVES = ("loss", "grad_norm", "clip_coef", "update_ratio", "lr")
 """The curves of a trace, in the order in which a trace file stores them."""
 
@@ -196,7 +199,11 @@ class Record:
 
         Raises:
             KeyError: a required key is missing, or the verdict is not a known word.
+            TypeError: it is no mapping, or a value has no such form.
         """
+        for name in ("trial", "point", "seed", "verdict"):
+            if name not in plain:
+                raise KeyError(name)
         known = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
         known["point"] = dict(plain["point"])
         known["verdict"] = VERDICTS[plain["verdict"]]

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy import special
@@ -30,6 +30,18 @@ SAFE = 0.95
 LAPSE_BELOW, LAPSE_ABOVE = 0.001, 0.03
 """Chance that a trial fails far below the edge, and that one holds far above it. Unequal, since a
 failure below is evidence while a hold above is a pocket; measured on eight test functions."""
+
+NUM_EDGES = 1201
+"""Edges that are weighed along a row: over six decades one every 0.006."""
+
+NUM_TURNS = 2500
+"""Length of the transforms: at least 2 * NUM_EDGES - 1, even, with small factors."""
+
+WIDTHS = np.geomspace(0.005, 0.5, 12)
+"""Widths of the edge that are weighed, in decades."""
+
+WIDTH_PRIOR = -0.5 * (np.log(WIDTHS / 0.08) / 2.5) ** 2
+"""Edges of small models were 0.04 to 0.16 decades wide: a weak prior around that."""
 
 MAX_ROW_VALUES = 12
 """A row axis with more distinct values than this is scattered, and is cut into `ROW_BINS`."""
@@ -166,7 +178,7 @@ def find_region(space: Space, records: Iterable[Record]) -> Region:
     records = sorted(records, key=lambda record: record.trial)
     keys = _row_keys(space, records)
     by_row: dict[tuple[Value, ...], list[Record]] = defaultdict(list)
-    for record, key in zip(records, keys):
+    for record, key in zip(records, keys, strict=True):
         by_row[key].append(record)
     settled = {key: _settled(group) for key, group in by_row.items()}
     rows = [_read_row(space, key, settled[key]) for key in sorted(settled, key=_ordered(space))]
@@ -195,42 +207,75 @@ def find_edge(lrs: Sequence[float], stable: Sequence[bool], seeds: Sequence[int]
         return Edge("above", low=top, safe_lr=top)
     if not held.any():
         return Edge("below", high=bottom)
-    edges, weight, p_stable = _probit(x, held)
-    low, middle, high = np.interp([0.025, 0.5, 0.975], np.cumsum(weight), edges)
-    safe = [_safe(edges, p_stable)]
+    edges = _grid(x)
+    weight, p_stable = _probit(edges, x, held)
+    # Mass lies around its grid point, half of it below.
+    reached = np.cumsum(weight) - weight / 2
+    low, middle, high = (float(q) for q in np.interp([0.025, 0.5, 0.975], reached, edges))
+    last_held, first_failed = float(x[held].max()), float(x[~held].min())
+    if last_held < first_failed:
+        # Nothing contradicts an edge between the two; the grid may be coarser than their distance.
+        middle = min(max(middle, last_held), first_failed)
+        low, high = min(low, middle), max(high, middle)
+    # Beyond the last rate that held there is hope, not evidence.
+    safe = [_safe(edges, p_stable), last_held, middle]
     for seed in set(seeds):
         mine = np.asarray(seeds) == seed
-        if held[mine].any() and not held[mine].all():
-            safe.append(_safe(*_probit(x[mine], held[mine])[::2]))
-        elif not held[mine].any():
-            safe.append(-math.inf)
-    # Beyond the last rate that held there is hope, not evidence.
-    worst = min(*safe, float(x[held].max())) if len(safe) > 1 else min(safe[0], x[held].max())
-    found = (float(10.0**value) for value in (middle, low, high))
-    return Edge("found", *found, float(10.0**worst) if worst > -math.inf else None)
+        if not held[mine].any():
+            below = x[held & (x < x[mine].min())]
+            safe.append(float(below.max()) if len(below) else -math.inf)
+        elif not held[mine].all():
+            safe.append(_safe(edges, _probit(edges, x[mine], held[mine])[1]))
+    worst = min(safe)
+    return Edge(
+        "found",
+        lr=10.0**middle,
+        low=10.0**low,
+        high=10.0**high,
+        safe_lr=10.0**worst if worst > -math.inf else None,
+    )
 
 
-def _probit(x: Array, held: Array) -> tuple[Array, Array, Array]:
-    """Grid of edges, posterior weight of each, and posterior mean of P(stable) at each."""
+def _grid(x: Array) -> Array:
+    """The edges to be weighed: from a little below the row to a little above it."""
     rates = np.unique(x)
     gap = float(np.diff(rates).min()) if len(rates) > 1 else 0.1
     pad = max(0.1 * float(np.ptp(rates)), gap)
-    num = 401
-    edges = np.linspace(rates[0] - pad, rates[-1] + pad, num)
-    widths = np.geomspace(min(0.01, gap / 4), 0.5, 12)
-    # Edges of small models were 0.04 to 0.16 decades wide: a weak prior around that.
-    prior = -0.5 * (np.log(widths / 0.08) / 2.5) ** 2
-    chance = special.ndtr((edges[:, None, None] - x) / widths[:, None])
-    chance = LAPSE_ABOVE + (1 - LAPSE_BELOW - LAPSE_ABOVE) * chance
-    log_posterior = np.log(np.where(held, chance, 1 - chance)).sum(-1) + prior
+    return np.linspace(rates[0] - pad, rates[-1] + pad, NUM_EDGES)
+
+
+def _probit(edges: Array, x: Array, held: Array) -> tuple[Array, Array]:
+    """Posterior weight of each edge, and posterior mean of P(stable) at each.
+
+    On an even grid both are convolutions, so that a long row costs no more than a short one.
+    """
+    step = float(edges[1] - edges[0])
+    place = (x - edges[0]) / step
+    left = np.minimum(place.astype(int), NUM_EDGES - 2)
+    counts = np.zeros((2, NUM_EDGES))
+    # A trial between two grid points counts for both, by its nearness.
+    np.add.at(counts, (held.astype(int), left), 1 - (place - left))
+    np.add.at(counts, (held.astype(int), left + 1), place - left)
+    kernels = _kernels(round(step, 12))
+    failed, stood = np.fft.rfft(counts, NUM_TURNS)
+    log_posterior = np.fft.irfft(failed * kernels[0] + stood * kernels[1], NUM_TURNS)
+    log_posterior = log_posterior[:, NUM_EDGES - 1 : 2 * NUM_EDGES - 1] + WIDTH_PRIOR[:, None]
     posterior = np.exp(log_posterior - log_posterior.max())
     posterior /= posterior.sum()
-    steps = np.concatenate([edges - edges[-1], (edges - edges[0])[1:]])
-    p_stable = np.zeros_like(edges)
-    for width, mass in zip(widths, posterior.T):
-        # sum over k of mass_k Phi((edge_k - x_i) / width): a convolution on the even grid.
-        p_stable += np.convolve(mass, special.ndtr(-steps / width))[num - 1 : 2 * num - 1]
-    return edges, posterior.sum(1), p_stable
+    p_stable = np.fft.irfft((np.fft.rfft(posterior, NUM_TURNS) * kernels[2]).sum(0), NUM_TURNS)
+    return posterior.sum(0), p_stable[NUM_EDGES - 1 : 2 * NUM_EDGES - 1]
+
+
+@lru_cache(maxsize=8)
+def _kernels(step: float) -> Array:
+    """Transforms, by width, of log P(failed), log P(held) and P(stable) over edge minus rate.
+
+    The third is over rate minus edge: it is summed over edges.
+    """
+    distance = step * np.arange(1 - NUM_EDGES, NUM_EDGES)
+    chance = special.ndtr(distance / WIDTHS[:, None])
+    lapsing = LAPSE_ABOVE + (1 - LAPSE_BELOW - LAPSE_ABOVE) * chance
+    return np.fft.rfft([np.log1p(-lapsing), np.log(lapsing), chance[:, ::-1]], NUM_TURNS)
 
 
 def _safe(edges: Array, p_stable: Array) -> float:
@@ -275,7 +320,7 @@ def _row_keys(space: Space, records: Sequence[Record]) -> list[tuple[Value, ...]
         if not axis.values and len(set(column)) > MAX_ROW_VALUES:
             column = [_bin(axis, float(value)) for value in column]  # type: ignore[arg-type]
         columns.append(column)
-    return list(zip(*columns)) if columns else [()] * len(records)
+    return list(zip(*columns, strict=True)) if columns else [()] * len(records)
 
 
 def _bin(axis: Axis, value: float) -> Value:
@@ -288,7 +333,7 @@ def _ordered(space: Space):
 
     def key(row: tuple[Value, ...]) -> tuple[float, ...]:
         places = []
-        for axis, value in zip(space.row_axes, row):
+        for axis, value in zip(space.row_axes, row, strict=True):
             if axis.values and value in axis.values:
                 places.append(float(axis.values.index(value)))
             else:
@@ -307,15 +352,17 @@ def _read_row(space: Space, key: tuple[Value, ...], records: Sequence[Record]) -
     edge = find_edge(
         [r.lr for r in judged], [r.verdict.is_stable for r in judged], [r.seed for r in judged]
     )
-    values = {axis.name: value for axis, value in zip(space.row_axes, key)}
+    values = {axis.name: value for axis, value in zip(space.row_axes, key, strict=True)}
     row = Row(values, tuple(cells), edge)
+    # A cell without a judged trial says nothing: it is no gap in what is usable.
+    cells = [cell for cell in cells if cell.judged]
     learned = [i for i, c in enumerate(cells) if any(r.verdict.is_learned for r in c.judged)]
     learned = [i for i in learned if math.isfinite(cells[i].loss)]
     if not learned:
         return row
     top = min(learned, key=lambda i: cells[i].loss)
-    blind = float(np.median([r.blind for r in judged if r.blind is not None]))
-    scale = max(blind - cells[top].loss, 0.0)
+    blinds = [record.blind for record in judged if record.blind is not None]
+    scale = max(float(np.median(blinds)) - cells[top].loss, 0.0) if blinds else 0.0
     usable = _around(cells, top, cells[top].loss + LOSS_OF_USE * scale)
     good = _around(cells, top, cells[top].loss + LOSS_OF_GOOD * scale)
     return replace(row, best=cells[top], usable_lr=usable[1], good_band=good, window=usable)

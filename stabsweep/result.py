@@ -13,7 +13,7 @@ import pandas as pd
 from stabsweep import report
 from stabsweep.errors import BadInput
 from stabsweep.pick import Pick, find_pick
-from stabsweep.records import Record
+from stabsweep.records import Record, Value
 from stabsweep.region import Region, find_region
 from stabsweep.space import Space
 from stabsweep.store import (
@@ -25,8 +25,15 @@ from stabsweep.store import (
     save_outcome,
 )
 
-FILES = ("report.html", "map.png", "map.svg", "pick.yaml", "trials.csv")
-"""What a report writes, the most useful first."""
+NEUTRAL: Mapping[str, Value] = {
+    "warmup_steps": 0,
+    "clip_norm": None,
+    "schedule": "constant",
+    "init": "default",
+    "init_gain": 1.0,
+}
+"""Hyperparameters that hold for a whole sweep, at the value that does nothing: a pick names those
+that do something."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +69,8 @@ class Result:
             known: the other attributes.
         """
         region = find_region(space, records)
-        names = ("warmup_steps", "clip_norm", "schedule", "init", "init_gain")
-        fixed = {"optimizer": _name(config["optimizer"]), **{name: config[name] for name in names}}
+        fixed = {"optimizer": _name(config["optimizer"])}
+        fixed |= {name: config[name] for name, off in NEUTRAL.items() if config[name] != off}
         pick = find_pick(region, fixed, config["margin_decades"], config["num_planned"])
         return cls(region, pick, config, **known)
 
@@ -87,11 +94,9 @@ class Result:
 
     def summary(self) -> str:
         """The answer as text, as the command line prints it."""
-        files = [self.folder / name for name in FILES] if self.folder else []
         planned = self.config["num_planned"]
-        files = [file for file in files if file.exists()]
         return report.summary(
-            self.region, self.pick, self.subject, planned, files, self.seconds
+            self.region, self.pick, self.subject, planned, self.folder, self.seconds
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -89,9 +89,12 @@ def check_value(name: str, value: Any, key: str = "") -> Value:
             return None
         raise BadInput(f"{key}={value} cannot be switched off: use {limit}")
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        raise BadInput(f"{key}={value!r} is not a number: use {limit}") from None
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        shown = " ".join(repr(value).split())
+        raise BadInput(f"{key}={shown} is not a number: use {limit}") from None
     if not limit.allows(number) or (limit.integer and number != int(number)):
         raise BadInput(f"{key}={value} is out of range: use {limit}")
     return int(number) if limit.integer else number
@@ -141,16 +144,21 @@ class Axis:
         Raises:
             BadInput: anything that is not such a description, in one line.
         """
+        if name not in LIMITS and name not in CHOICES:
+            raise unknown("axis", name, [*LIMITS, *CHOICES])
         if isinstance(given, Sequence) and not isinstance(given, str):
             given = {"values": given}
         if not isinstance(given, Mapping):
+            shown = " ".join(str(given).split())
             raise BadInput(
-                f"space.{name}={given!r} is not an axis: give {{low, high, scale}} or a list of "
-                f"values (a fixed value is {name}={given} without space)"
+                f"space.{name}={shown} is not an axis: give {{low, high, scale}} or a list of "
+                f"values (a fixed value is {name}={shown} without space)"
             )
         for key in given:
             if key not in ("low", "high", "scale", "values"):
                 raise unknown(f"space.{name} key", key, ["low", "high", "scale", "values"])
+        if given.get("scale") not in (None, "log", "linear"):
+            raise unknown(f"space.{name}.scale", given["scale"], ["log", "linear"])
         if given.get("values") is not None:
             return cls._from_values(name, given["values"])
         return cls._from_range(name, given)
@@ -160,7 +168,7 @@ class Axis:
         if isinstance(given, str) or not isinstance(given, Sequence) or not len(given):
             raise BadInput(f"space.{name}.values={given!r} is empty or no list: give [a, b, ...]")
         key = f"space.{name}.values"
-        values = dict.fromkeys(check_value(name, value, key) for value in given)
+        values = dict.fromkeys(_canonical(check_value(name, value, key)) for value in given)
         if all(value is None or not isinstance(value, str) for value in values):
             values = sorted(values, key=lambda v: math.inf if v is None else float(v))  # type: ignore[arg-type]
         scale = "log" if name in LOG_AXES else "linear"
@@ -181,8 +189,6 @@ class Axis:
         if not low < high:
             raise BadInput(f"space.{name} is empty: low={low:g} is not below high={high:g}")
         scale = given.get("scale") or ("log" if name in LOG_AXES else "linear")
-        if scale not in ("log", "linear"):
-            raise unknown(f"space.{name}.scale", scale, ["log", "linear"])
         if scale == "log" and low <= 0:
             raise BadInput(f"space.{name}.low={low:g} cannot be on a log scale: use low > 0")
         return cls(name, low, high, scale)
@@ -210,9 +216,9 @@ class Axis:
             value = self.low * (self.high / self.low) ** share
         else:
             value = self.low + (self.high - self.low) * share
-        value = min(max(value, self.low), self.high)
         # Six digits are finer than any edge is known, and make equal points equal.
-        return round(value) if LIMITS[self.name].integer else float(f"{value:.6g}")
+        value = round(value) if LIMITS[self.name].integer else float(f"{value:.6g}")
+        return min(max(value, self.low), self.high)
 
     def share(self, value: float) -> float:
         """The inverse of `at` for an axis with a range: where in [0, 1] a value lies."""
@@ -227,6 +233,11 @@ class Axis:
             return list(self.values)
         shares = np.linspace(0, 1, num_values) if num_values > 1 else [0.5]
         return list(dict.fromkeys(self.at(float(share)) for share in shares))
+
+
+def _canonical(value: Value) -> Value:
+    """The value without the last digits that arithmetic leaves: 3 * 1e-4 and 3e-4 are one."""
+    return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
 LOG_AXES = ("lr", "clip_norm", "init_gain", "eps", "weight_decay")
@@ -286,7 +297,9 @@ class Space:
 
     def at(self, shares: Sequence[float]) -> Point:
         """The point at a share in [0, 1] of each axis, in the order of the axes."""
-        return {name: self.axes[name].at(share) for name, share in zip(self.axes, shares)}
+        return {
+            name: self.axes[name].at(share) for name, share in zip(self.axes, shares, strict=True)
+        }
 
     def __iter__(self) -> Iterator[Axis]:
         return iter(self.axes.values())

@@ -13,7 +13,9 @@ written before its record, and a line that was torn is cut off when the folder i
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,9 +48,10 @@ class Store:
         self.folder = folder
         try:
             (folder / TRACES).mkdir(parents=True, exist_ok=True)
+            # The config comes last and at once: a folder that has one is complete.
             if not (folder / CONFIG).exists():
-                save_yaml(folder / CONFIG, config)
                 (folder / "environment.json").write_text(json.dumps(environment, indent=2) + "\n")
+                save_yaml(folder / CONFIG, config)
             cut_torn_line(folder / RECORDS)
             self._file = open(folder / RECORDS, "a", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
@@ -69,8 +72,12 @@ class Store:
         self._file.flush()
 
     def close(self) -> None:
-        """Closes the file of records."""
-        self._file.close()
+        """Closes the file of records.
+
+        What a full disk has refused once is refused again here; that was already told.
+        """
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 def read_records(folder: Path) -> list[Record]:
@@ -81,16 +88,20 @@ def read_records(folder: Path) -> list[Record]:
     """
     path = folder / RECORDS
     if not path.is_file():
-        raise BadInput(f"{folder} is no result folder: it has no {RECORDS}; give the folder of a sweep")
-    lines = path.read_text(encoding="utf-8").split("\n")
+        raise BadInput(
+            f"{folder} is no result folder: it has no {RECORDS}; give the folder of a sweep"
+        )
+    lines = path.read_bytes().split(b"\n")
     records: dict[int, Record] = {}
     # What follows the last newline is a line that was not finished.
     for number, line in enumerate(lines[:-1], start=1):
         try:
             record = Record.from_dict(json.loads(line))
+            records[record.trial] = record
         except (ValueError, KeyError, TypeError) as error:
-            raise BadInput(f"{path}, line {number} is broken ({error!r}): remove that line") from None
-        records[record.trial] = record
+            raise BadInput(
+                f"{path}, line {number} is broken ({error!r}): remove that line"
+            ) from None
     return [records[number] for number in sorted(records)]
 
 
@@ -116,7 +127,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise BadInput(f"{folder} is no result folder: it has no {CONFIG}")
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise BadInput(f"{path} is not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(config, dict):
         raise BadInput(f"{path} is not the config of a sweep")
@@ -145,9 +156,11 @@ def as_table(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def save_yaml(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes plain values as YAML, in their order."""
+    """Writes plain values as YAML, in their order; the file is there whole or not at all."""
     text = yaml.safe_dump(_plain(values), sort_keys=False, allow_unicode=True)
-    path.write_text(text, encoding="utf-8")
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
 
 
 def save_outcome(folder: Path, records: Iterable[Record], pick: Mapping[str, Any]) -> None:
@@ -161,4 +174,4 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return value
+    return value.item() if isinstance(value, np.generic) else value

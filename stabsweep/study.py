@@ -18,11 +18,8 @@ from optuna.distributions import (
 )
 from optuna.trial import TrialState
 
-from stabsweep.records import Record, Trial, Value
+from stabsweep.records import SEED, Record, Trial, Value
 from stabsweep.space import LIMITS, Axis, Space
-
-SEED = "seed"
-"""Name under which the seed is a parameter of an Optuna trial."""
 
 
 class Study:
@@ -51,10 +48,13 @@ class Study:
         self._distributions = {axis.name: _distribution(axis) for axis in space}
         self._distributions[SEED] = CategoricalDistribution(list(seeds))
         self._running: dict[int, optuna.Trial] = {}
+        self._last_step: dict[int, int] = {}
+        self._next = 0
         self.num_trials = num_trials
         self.num_asked = 0
         for record in done:
             self._study.add_trial(self._frozen(record))
+            self._next = max(self._next, record.trial + 1)
             self.num_asked += 1
 
     def ask(self, num_trials: int) -> list[Trial]:
@@ -62,7 +62,9 @@ class Study:
         trials = []
         for _ in range(min(num_trials, self.num_trials - self.num_asked)):
             asked = self._study.ask(fixed_distributions=self._distributions)
-            number = getattr(self._study.sampler, "index", asked.number)
+            # Optuna's own numbers shift on a resume, and would meet those of recorded trials.
+            number = getattr(self._study.sampler, "index", self._next)
+            self._next = max(self._next, number + 1)
             params = dict(asked.params)
             seed = params.pop(SEED)
             self._running[number] = asked
@@ -79,12 +81,19 @@ class Study:
             loss: a loss that stands for the steps since the last report; NaN when one of them was
                 not finite.
             known: what the pruner may want to know of the trial, told once, with the first report.
+
+        Raises:
+            ValueError: the trial is not running.
         """
-        trial = self._running[number]
-        if known and not trial.user_attrs:
+        trial = self._find(number)
+        last_step = self._last_step.get(number)
+        if last_step is None:
             for name, value in known.items():
                 trial.set_user_attr(name, value)
-        trial.report(loss, step)
+        # A trial that had to start again repeats its first reports.
+        if last_step is None or step > last_step:
+            trial.report(loss, step)
+            self._last_step[number] = step
         return trial.should_prune()
 
     def tell(self, record: Record) -> None:
@@ -92,13 +101,22 @@ class Study:
 
         An unstable trial is told as PRUNED: told as failed it would be ignored by samplers, which
         would then go on sampling what diverges.
+
+        Raises:
+            ValueError: the trial is not running.
         """
-        trial = self._running.pop(record.trial)
-        trial.set_user_attr("verdict", record.verdict.label)
-        trial.set_user_attr("reason", record.reason)
-        trial.set_user_attr("steps", record.steps)
+        trial = self._find(record.trial)
+        del self._running[record.trial]
+        self._last_step.pop(record.trial, None)
+        for name, value in _remarks(record).items():
+            trial.set_user_attr(name, value)
         state, value = _outcome(record)
         self._study.tell(trial, value, state=state)
+
+    def _find(self, number: int) -> optuna.Trial:
+        if number not in self._running:
+            raise ValueError(f"trial {number} is not running: never asked for, or told already")
+        return self._running[number]
 
     def _frozen(self, record: Record) -> optuna.trial.FrozenTrial:
         state, value = _outcome(record)
@@ -107,15 +125,20 @@ class Study:
             value=value,
             params={**record.point, SEED: record.seed},
             distributions=self._distributions,
-            user_attrs={"verdict": record.verdict.label, "reason": record.reason},
+            user_attrs=_remarks(record),
         )
+
+
+def _remarks(record: Record) -> dict[str, str | int]:
+    return {"verdict": record.verdict.label, "reason": record.reason, "steps": record.steps}
 
 
 def _outcome(record: Record) -> tuple[TrialState, float | None]:
     if record.state == "failed":
         return TrialState.FAIL, None
     loss = record.final_loss
-    if record.state == "pruned" or loss is None or not math.isfinite(loss):
+    held = record.state != "pruned" and record.verdict.is_stable
+    if not held or loss is None or not math.isfinite(loss):
         return TrialState.PRUNED, None
     return TrialState.COMPLETE, loss
 

@@ -64,15 +64,16 @@ def judge(trace: Trace, thresholds: Thresholds = DEFAULTS) -> Judgement:
     | 8 | rising like an exponential, though still below start | degraded |
     | 9 | learned, then lost nine tenths of the gain or more | collapsed |
     | 10 | learned, then lost more than 0.3 of the gain | degraded |
-    | 11 | learned and kept, more spikes than the limit | spiky |
+    | 11 | learned and kept, more spikes than the limit, in several bursts | spiky |
     | 12 | learned and kept, peak well above start on the way | recovered |
     | 13 | learned and kept | converged |
     | 14 | not learned; peak above start, final above start, or gradients dead | collapsed |
     | 15 | not learned, undisturbed: a stall, settled by its row | too_slow, provisional |
 
     It misleads where a trace cannot tell: line 15, and lines 3 and 8 for a run that would have
-    turned after its horizon. Multiplying the losses by a constant changes no verdict; adding one
-    changes only what is measured in scales or |base|: `learned`, `above`, `absurd`.
+    turned after its horizon. Under clipping, an oscillation that is small beside what was learned
+    is `converged`. Multiplying the losses by a constant changes no verdict; adding one changes only
+    what is measured in scales or |base|: `learned`, `above`, `disturbed`, `absurd`.
 
     Args:
         trace: the curves, of at least one step.
@@ -173,7 +174,7 @@ def _first_line(seen: Evidence, trace: Trace, t: Thresholds) -> tuple[Verdict, s
     ended = f"ended at {final} (start {start}, blind {_number(float(trace.blind))})"
     is_hidden = seen.is_flat and seen.is_clipped and seen.update_ratio > t.hidden_update_ratio
     first, _, third = seen.rises
-    if seen.is_rising and seen.ends_above and third > 0.5 * first:
+    if seen.is_rising and seen.ends_above and third > t.levelling * first:
         reason = f"Loss was still growing at step {last}, at {final} (start {start})."
         return Verdict.DIVERGED, reason
     if seen.final - seen.start > t.absurd * seen.scale and not is_hidden:
@@ -186,6 +187,7 @@ def _first_line(seen: Evidence, trace: Trace, t: Thresholds) -> tuple[Verdict, s
             f"Clipping engaged to step {last} while each step moved the weights by "
             f"{_number(seen.update_ratio)} of their norm; loss {ended}."
         )
+    # Without the curve (NaN) the hops are taken for movement: noise is rarely that large.
     is_moving = not seen.update_ratio < t.hop_update_ratio
     if seen.is_flat and is_moving and 0 < t.hop * seen.fall < seen.hop:
         return Verdict.OSCILLATING, (
@@ -224,10 +226,11 @@ def _learned(seen: Evidence, trace: Trace, t: Thresholds, ended: str) -> tuple[V
 
 
 def _judge_not_finite(trace: Trace, loss: Array, finite: Array, clip_share: float) -> Judgement:
-    bad_step = 0 if finite.all() else int(finite.argmin())
+    is_started = math.isfinite(trace.initial_loss)
+    bad_step = int(finite.argmin()) if is_started else 0
     known = loss[np.isfinite(loss)]
     peak = float(known.max()) if len(known) else math.nan
-    if not math.isfinite(trace.initial_loss) or bad_step == 0:
+    if bad_step == 0:
         what = "Loss" if not math.isfinite(trace.initial_loss + loss[0]) else "Gradient"
         reason = f"{what} not finite at step 0, before any update."
         verdict = Verdict.INVALID

@@ -47,10 +47,12 @@ ROWS = [
     ("invalid", dict(loss=np.ones(T), start=math.nan)),
     ("invalid", dict(loss=[math.inf, 1.0], start=1.0)),
     ("invalid", dict(loss=np.ones(T), grad_norm=np.where(STEPS == 0, math.nan, 1))),
+    ("invalid", dict(loss=np.where(STEPS < 50, 1.0, math.nan), start=math.inf)),
     ("diverged", dict(loss=np.where(STEPS < 50, 1.0, math.nan))),
     ("diverged", dict(loss=np.ones(T), grad_norm=np.where(STEPS == 199, math.inf, 1))),
     ("diverged", dict(loss=1.01**STEPS)),
     ("diverged", dict(loss=1 + STEPS / 20)),
+    ("collapsed", dict(loss=3 - 2 * np.exp(-STEPS / 40))),
     ("diverged", dict(loss=bump(1e5, 1e3))),
     ("diverged", dict(loss=1.05**STEPS, warmup_steps=300, horizon=T)),
     ("peak_not_reached", dict(loss=1 / (1 + STEPS), warmup_steps=200)),
@@ -167,7 +169,7 @@ def test_missing_curves_are_no_evidence():
 
 
 def test_law_not_finite_after_any_prefix_is_diverged():
-    for _, row in ROWS[5:]:
+    for _, row in ROWS[6:]:
         trace = make_trace(**row)
         for step in (1, 2, 50, trace.num_steps - 1):
             for name in ("loss", "grad_norm"):
@@ -179,7 +181,7 @@ def test_law_not_finite_after_any_prefix_is_diverged():
 
 @pytest.mark.parametrize("factor", [2.0**-60, 2.0**-7, 2.0**9, 2.0**60])
 def test_law_the_unit_of_the_loss_does_not_matter(factor, real_traces):
-    traces = [make_trace(**row) for _, row in ROWS[3:]] + list(real_traces.values())
+    traces = [make_trace(**row) for _, row in ROWS[4:]] + list(real_traces.values())
     for trace in traces:
         blind = None if trace.blind_loss is None else factor * trace.blind_loss
         start = factor * trace.initial_loss
@@ -190,7 +192,7 @@ def test_law_the_unit_of_the_loss_does_not_matter(factor, real_traces):
 
 @pytest.mark.parametrize("offset", [-5.0, -1.0, 1.0])
 def test_law_the_zero_of_the_loss_does_not_matter_to_what_learned(offset):
-    for expected, row in ROWS[3:]:
+    for expected, row in ROWS[4:]:
         trace = make_trace(**row)
         if expected in ("converged", "recovered", "spiky", "degraded", "oscillating"):
             start, blind = trace.initial_loss + offset, trace.blind + offset

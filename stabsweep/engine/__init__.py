@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stabsweep.engine._base import Chunk, Engine, Setup
-from stabsweep.engine.auto import choose
+from stabsweep.engine.auto import choose, obstacle
 from stabsweep.engine.cohort import Cohort
 from stabsweep.engine.loop import Loop
-from stabsweep.errors import unknown
+from stabsweep.errors import BadInput, unknown
 from stabsweep.records import Trial
 
 ENGINES = ("auto", "cohort", "loop")
@@ -21,10 +21,16 @@ def build(name: str, setup: Setup, trials: list[Trial], capacity: int) -> tuple[
         setup: what the trials share.
         trials: trials that are about to run, to probe with.
         capacity: trials that a cohort may hold, at least 1.
+
+    Raises:
+        BadInput: an unknown name, or a cohort was asked for that cannot be right.
     """
     if name == "auto":
         return choose(setup, trials, capacity)
     if name == "cohort":
+        reason = obstacle(setup, trials, allow_slow=True)
+        if reason:
+            raise BadInput(f"engine=cohort is not possible: {reason}; use engine=auto or loop")
         return Cohort(setup, capacity), f"cohort: up to {capacity} trials as one program, as asked"
     if name == "loop":
         return Loop(setup), "loop: one trial at a time, as asked"

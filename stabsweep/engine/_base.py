@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +26,7 @@ class Setup:
     """All that the trials of one cohort share.
 
     Attributes:
-        build_model: makes the model; called under a fixed seed.
+        build_model: makes the model; called under the seed of a trial, on the CPU.
         task: the data and the loss, already on the device and in the type.
         optimizer: the update rule.
         horizon: steps of each trial.
@@ -50,6 +51,12 @@ class Setup:
     def curve_type(self) -> type[np.floating]:
         """The type that curves are kept in: as exact as the training."""
         return np.float64 if self.dtype == torch.float64 else np.float32
+
+    def new_module(self, trial: Trial) -> nn.Module:
+        """The model as a trial starts with it; the global generators stay as they were."""
+        init, init_gain = str(self.value(trial, "init")), self.number(trial, "init_gain")
+        module = initialize(self.build_model, trial.seed, init, init_gain)
+        return module.to(device=self.device, dtype=self.dtype)
 
     def value(self, trial: Trial, name: str) -> Value:
         """A hyperparameter of a trial: from its point, else the fixed one."""
@@ -123,9 +130,16 @@ class Engine(ABC):
 
 @dataclass(frozen=True)
 class Start:
-    """Where a trial starts: its weights as one row, and its loss there."""
+    """Where a trial starts.
+
+    Attributes:
+        theta_P: the weights that are trained, as one row.
+        held: name -> tensor, of those that are not trained and differ from trial to trial.
+        initial_loss: median loss over several batches.
+    """
 
     theta_P: Tensor
+    held: Mapping[str, Tensor]
     initial_loss: float
 
 
@@ -134,9 +148,14 @@ class Starts:
     """The starts of a setup, made once for each (seed, init, gain), and the batches of each seed.
 
     Both engines begin here, so that they begin alike and read alike.
+
+    Attributes:
+        setup: what the trials share.
+        kept: names of the untrained tensors that a start holds, see `untrained`.
     """
 
     setup: Setup
+    kept: frozenset[str] = frozenset()
     cache: dict[tuple[int, str, float], Start] = field(default_factory=dict)
     orders: dict[int, BatchOrder] = field(default_factory=dict)
 
@@ -149,7 +168,7 @@ class Starts:
         if key not in self.cache:
             if len(self.cache) >= self.MAX_CACHED:
                 self.cache.clear()
-            self.cache[key] = self._make(trial, *key)
+            self.cache[key] = self._make(trial)
         return self.cache[key]
 
     def order(self, trial: Trial) -> BatchOrder:
@@ -160,13 +179,45 @@ class Starts:
         return self.orders[trial.seed]
 
     @torch.no_grad()
-    def _make(self, trial: Trial, seed: int, init: str, init_gain: float) -> Start:
+    def _make(self, trial: Trial) -> Start:
         setup = self.setup
-        module = initialize(setup.build_model, seed, init, init_gain)
-        module.to(device=setup.device, dtype=setup.dtype)
+        module = setup.new_module(trial)
+        theta_P = torch.cat([p.detach().reshape(-1) for _, p in trained(module)])
+        held = {n: tensor.detach().clone() for n, tensor in untrained(module) if n in self.kept}
         losses = []
-        for index in self.order(trial).probe(PROBE_BATCHES):
-            inputs, targets = setup.task.batch(index.to(setup.device))
-            losses.append(float(setup.task.loss(module(inputs), targets)))
-        theta_P = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
-        return Start(theta_P, float(np.median(losses)))
+        with borrowed_generators(setup.device):
+            for number, index_B in enumerate(self.order(trial).probe(PROBE_BATCHES)):
+                seed_generators(setup.device, trial.seed, PROBE_NOISE, number)
+                inputs, targets = setup.task.batch(index_B.to(setup.device))
+                losses.append(float(setup.task.loss(module(inputs), targets)))
+        return Start(theta_P, held, float(np.median(losses)))
+
+
+def trained(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The parameters that are trained, with their names; a tied one once."""
+    return [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+
+
+def untrained(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """The buffers, and the parameters that are frozen, with their names."""
+    frozen = [(name, p) for name, p in module.named_parameters() if not p.requires_grad]
+    return [*frozen, *module.named_buffers()]
+
+
+TRAIN_NOISE, PROBE_NOISE = 2, 3
+"""Streams of a seed for what the model itself draws, beside those of `task._order`."""
+
+
+def borrowed_generators(device: torch.device) -> AbstractContextManager[None]:
+    """A context in which torch's global generators may be seeded: they are put back after it."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+def seed_generators(device: torch.device, *words: int) -> None:
+    """Seeds what a forward pass may draw from (dropout), so that a step never depends on others."""
+    seed = int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
+    # torch.manual_seed would reseed the generators of all other GPUs as well.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)

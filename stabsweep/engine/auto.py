@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,40 +21,79 @@ TOLERANCE = 1e-3
 """Relative difference of loss and gradient norm in float32 after two steps (chosen by us: rounding
 stays below 1e-5 there, while untied weights or a shared buffer are off by far more)."""
 
+REASONS = {
+    r"(?i:batching rule).*?(?:for|over) ([\w:]+)": "torch has no batching rule for {}",
+    r"data-dependent control flow": "it branches on a value, or reads one out with .item()",
+    r"dynamic shape": "the shape of a tensor depends on values",
+    r"saved tensor hooks|setup_context": "it uses checkpointing, or an old autograd.Function",
+    r"mutate a captured|in-place": "it changes its buffers as it trains, as BatchNorm does",
+    r"random operation": "it draws random numbers, as dropout does",
+}
+"""What torch says of a model that cannot be stacked -> what that means."""
+
 
 def choose(setup: Setup, trials: list[Trial], capacity: int) -> tuple[Engine, str]:
     """The engine for a setup, and one line that says which and why.
-
-    Two members are stacked on a real batch and compared with the plain loop. Whatever goes wrong
-    (no batching rule, a branch on a value, other numbers) means the loop, never an end.
 
     Args:
         setup: what the trials share.
         trials: at least one trial to probe with.
         capacity: trials that a cohort may hold.
     """
-    members = [Trial(number, trial.point, trial.seed) for number, trial in enumerate(trials[:2])]
-    try:
-        stacked = _first_steps(Cohort, setup, members)
-    except Exception as error:  # noqa: BLE001  Any failure of the user's model must end in the loop.
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        return Loop(setup), f"loop: the model cannot be stacked ({lines[0][:120]})"
-    plain = np.concatenate([_first_steps(Loop, setup, [trial]) for trial in members])
-    both = np.isfinite(stacked) & np.isfinite(plain)
-    apart = np.abs(stacked - plain)[both] / np.maximum(np.abs(plain[both]), 1e-12)
-    if apart.size and apart.max() > TOLERANCE:
-        return Loop(setup), f"loop: stacked, the model differs by {apart.max():.1g} from alone"
+    reason = obstacle(setup, trials)
+    if reason:
+        return Loop(setup), f"loop: {reason}"
     return Cohort(setup, capacity), f"cohort: up to {capacity} trials as one program"
+
+
+def obstacle(setup: Setup, trials: list[Trial], allow_slow: bool = False) -> str | None:
+    """Why the trials cannot be stacked; None when they can.
+
+    Two members are stacked on a real batch and compared with the plain loop. Whatever goes wrong
+    (no batching rule, a branch on a value, other numbers) is an obstacle, never an end. They are
+    those of the lowest rates, since at the highest rounding alone may carry two runs apart.
+
+    Args:
+        setup: what the trials share.
+        trials: at least one trial to probe with.
+        allow_slow: let pass what torch stacks only by a slow loop of its own.
+    """
+    lowest = sorted(trials, key=lambda trial: setup.number(trial, "lr"))[:2]
+    members = [replace(trial, number=number) for number, trial in enumerate(lowest)]
+    # First, since a model that fails alone is broken: the reader needs its own error.
+    plain = np.concatenate([_first_steps(Loop, setup, [trial]) for trial in members])
+    with warnings.catch_warnings():
+        # Without a batching rule vmap warns and runs a slow loop of its own: ours is faster.
+        action = "ignore" if allow_slow else "error"
+        warnings.filterwarnings(action, message="There is a performance drop")
+        try:
+            stacked = _first_steps(Cohort, setup, members)
+        except Exception as error:  # noqa: BLE001  Any failure to stack must end in the loop.
+            return f"the model cannot be stacked ({_meaning(error)})"
+    is_finite = np.isfinite(plain)
+    if not np.array_equal(is_finite, np.isfinite(stacked)):
+        return "stacked, the model is finite where alone it is not, or the other way round"
+    apart = np.abs(stacked - plain)[is_finite] / np.maximum(np.abs(plain[is_finite]), 1e-12)
+    if apart.size and apart.max() > TOLERANCE:
+        return f"stacked, the model differs by {apart.max():.1g} from alone"
+    return None
+
+
+def _meaning(error: Exception) -> str:
+    """An error in a few words: those of `REASONS`, else its own."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    for pattern, meaning in REASONS.items():
+        found = re.search(pattern, text)
+        if found:
+            return meaning.format(*found.groups())
+    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 def _first_steps(kind: type[Engine], setup: Setup, trials: list[Trial]) -> np.ndarray:
     """Loss and gradient norm of the first steps: (trials, 2, PROBE_STEPS)."""
     engine = kind(setup, len(trials))
     engine.admit(trials)
-    with warnings.catch_warnings():
-        # Without a batching rule vmap warns and runs a slow loop of its own: ours is faster.
-        warnings.filterwarnings("error", message="There is a performance drop")
-        chunks = engine.advance(min(PROBE_STEPS, setup.horizon))
+    chunks = engine.advance(min(PROBE_STEPS, setup.horizon))
     if setup.device.type == "cuda":
         torch.cuda.synchronize()
     return np.stack([chunk.curves[:2] for chunk in chunks])

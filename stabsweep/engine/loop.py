@@ -7,9 +7,18 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from stabsweep.engine._base import Chunk, Engine, Setup, Starts
+from stabsweep.engine._base import (
+    TRAIN_NOISE,
+    Chunk,
+    Engine,
+    Setup,
+    Starts,
+    borrowed_generators,
+    seed_generators,
+    trained,
+)
 from stabsweep.optimizer import clip_coefficient, learning_rates
 from stabsweep.records import CURVES, Trial
 
@@ -18,7 +27,8 @@ class Loop(Engine):
     """A training loop as anybody would write it: `backward`, clip, a `torch.optim` step.
 
     It shares nothing with `Cohort` but the start, the batches and the schedule. Whatever cannot be
-    stacked runs here.
+    stacked runs here. A parameter that a step does not use has a gradient of zero, not none: its
+    weight decay goes on, as it does when stacked.
     """
 
     name = "loop"
@@ -37,14 +47,17 @@ class Loop(Engine):
         """See `Engine.admit`."""
         for trial in trials:
             setup = self.setup
-            self._trial = trial
+            if self._trial is not None:
+                raise ValueError(f"trial {self._trial.number} is in training: no room for another")
+            start = self._starts[trial]
+            self._initial_loss = start.initial_loss
+            self._first_P = start.theta_P
             self._step = 0
-            self._module = setup.build_model().to(device=setup.device, dtype=setup.dtype)
-            self._parameters = list(self._module.parameters())
-            theta_P = self._starts[trial].theta_P.clone()
-            nn.utils.vector_to_parameters(theta_P, self._parameters)
+            self._module = setup.new_module(trial)
+            self._parameters = [parameter for _, parameter in trained(self._module)]
             hyper = {name: setup.number(trial, name) for name in setup.optimizer.defaults}
             self._optimizer = setup.optimizer.twin(self._parameters, hyper)
+            self._trial = trial
 
     def drop(self, number: int) -> None:
         """See `Engine.drop`."""
@@ -59,15 +72,16 @@ class Loop(Engine):
         trial, setup, start = self._trial, self.setup, self._step
         stop = min(start + num_steps, setup.horizon)
         lr_R = self._rates(trial, np.arange(start, stop))
-        rows = [
-            self._train_step(index_B, float(lr))
-            for index_B, lr in zip(self._starts.order(trial).index(start, stop), lr_R)
-        ]
+        index_RB = self._starts.order(trial).index(start, stop)
+        rows = []
+        with borrowed_generators(setup.device):
+            for step, index_B, lr in zip(range(start, stop), index_RB, lr_R):
+                seed_generators(setup.device, trial.seed, TRAIN_NOISE, step)
+                rows.append(self._train_step(index_B, float(lr)))
         curves = np.empty((len(CURVES), stop - start), setup.curve_type)
         curves[:4] = np.array(rows).T
         curves[4] = lr_R
-        first_P = self._starts[trial].theta_P
-        moved = torch.linalg.vector_norm(self._flat() - first_P)
+        moved = torch.linalg.vector_norm(self._flat() - self._first_P)
         self._step = stop
         is_done = stop >= setup.horizon
         if is_done:
@@ -77,8 +91,8 @@ class Loop(Engine):
                 trial.number,
                 start,
                 curves,
-                self._starts[trial].initial_loss,
-                float(moved / torch.linalg.vector_norm(first_P)),
+                self._initial_loss,
+                float(moved / torch.linalg.vector_norm(self._first_P)),
                 is_done,
                 time.perf_counter() - began,
             )
@@ -97,7 +111,7 @@ class Loop(Engine):
         inputs, targets = setup.task.batch(index_B.to(setup.device))
         loss = setup.task.loss(self._module(inputs), targets)
         loss.backward()
-        grads = [p.grad for p in self._parameters if p.grad is not None]
+        grads = self._gradients()
         norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in grads]))
         limit = torch.tensor(setup.number(self._trial, "clip_norm"), dtype=setup.dtype)
         coefficient = clip_coefficient(norm, limit.to(setup.device))
@@ -110,6 +124,17 @@ class Loop(Engine):
         moved = torch.linalg.vector_norm(self._flat() - before_P)
         ratio = moved / torch.linalg.vector_norm(before_P)
         return float(loss.detach()), float(norm), float(coefficient), float(ratio)
+
+    def _gradients(self) -> list[Tensor]:
+        grads = []
+        for parameter in self._parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            elif parameter.grad.is_sparse:
+                # Neither a norm nor Adam can be had of a sparse gradient.
+                parameter.grad = parameter.grad.to_dense()
+            grads.append(parameter.grad)
+        return grads
 
     def _flat(self) -> Tensor:
         return torch.cat([p.detach().reshape(-1) for p in self._parameters])

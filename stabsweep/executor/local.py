@@ -63,9 +63,17 @@ class Local:
             if queue and key not in self._engines:
                 self._engines[key] = self._build(queue)
             if queue:
-                engine = self._engines[key]
-                room = max(engine.capacity - len(engine.trials), 0)
-                engine.admit([queue.popleft() for _ in range(min(room, len(queue)))])
+                self._fill(key, queue)
+
+    def _fill(self, key: tuple[Value, ...], queue: deque[Trial]) -> None:
+        """Lets in as many waiting trials as an engine has room for."""
+        before = list(self._engines[key].trials)
+        room = max(self._engines[key].capacity - len(before), 0)
+        entering = [queue.popleft() for _ in range(min(room, len(queue)))]
+        if not self._fits(key, lambda engine: engine.admit(entering)):
+            queue.extendleft(reversed([*before, *entering]))
+            self._halve(key)
+            self._fill(key, queue)
 
     def _build(self, queue: deque[Trial]) -> Engine:
         point = queue[0].point
@@ -78,31 +86,49 @@ class Local:
 
     def advance(self, num_steps: int) -> list[Chunk]:
         """Trains every running trial on; see `Engine.advance`."""
-        chunks = []
-        for key, engine in self._engines.items():
-            try:
-                chunks += engine.advance(num_steps)
-            except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not _is_memory(error) or engine.capacity == 1:
-                    raise
-                self._halve(key, engine)
+        chunks: list[Chunk] = []
+        for key in list(self._engines):
+            if not self._fits(key, lambda engine: chunks.extend(engine.advance(num_steps))):
+                self._waiting[key].extendleft(reversed(self._engines[key].trials))
+                self._halve(key)
         self.admit([])
         return chunks
 
-    def _halve(self, key: tuple[Value, ...], engine: Engine) -> None:
-        """Half the room, and all its trials from their start: their state is half-written."""
-        self._waiting[key].extendleft(reversed(engine.trials))
-        capacity = engine.capacity // 2
-        self._engines[key] = type(engine)(engine.setup, capacity)
-        self._cohort_size = capacity
+    def _fits(self, key: tuple[Value, ...], work: Callable[[Engine], None]) -> bool:
+        """Whether an engine had the memory for its work, and so has done it.
+
+        The caller makes room, not the `except` here: until it is left, the error keeps the frames
+        alive, and these the memory.
+        """
+        try:
+            work(self._engines[key])
+        except RuntimeError as error:
+            if not _is_memory(error) or self._engines[key].capacity == 1:
+                raise
+            return False
+        return True
+
+    def _halve(self, key: tuple[Value, ...]) -> None:
+        """Puts an empty engine with half the room in the place of one whose memory ran out.
+
+        Its trials begin again, since their state is half-written.
+        """
+        full = self._engines.pop(key)
+        kind, setup, capacity = type(full), full.setup, full.capacity // 2
+        del full
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+        self._engines[key] = kind(setup, capacity)
+        self._cohort_size = min(self._cohort_size, capacity)
         self._note(f"out of memory: going on with cohorts of {capacity} trials")
 
     def drop(self, number: int) -> None:
         """Ends a trial before its horizon."""
         for engine in self._engines.values():
             engine.drop(number)
+        for queue in self._waiting.values():
+            for trial in [trial for trial in queue if trial.number == number]:
+                queue.remove(trial)
 
 
 def _is_memory(error: Exception) -> bool:

@@ -46,7 +46,9 @@ def build(name: str, **given: Any) -> tuple[Optimizer, dict[str, float]]:
         key: float(check_value(key, given.get(key, default), f"optimizer.{key}"))  # type: ignore[arg-type]
         for key, default in cls.defaults.items()
     }
-    return cls(**{key: given[key] for key in flags if key in given}), hyper
+    rule = cls(**{key: given[key] for key in flags if key in given})
+    rule.check(hyper)
+    return rule, hyper
 
 
 __all__ = [

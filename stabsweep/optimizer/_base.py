@@ -33,6 +33,13 @@ class Optimizer(ABC):
         """Fresh buffers for rows of weights."""
         return {name: torch.zeros_like(theta_KP) for name in self.buffers}
 
+    def check(self, hyper: Mapping[str, float]) -> None:
+        """Nothing, if the hyperparameters go together.
+
+        Raises:
+            BadInput: they do not; each is in its range.
+        """
+
     @abstractmethod
     def delta(
         self,

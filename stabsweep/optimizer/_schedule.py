@@ -38,8 +38,8 @@ def learning_rates(
     [0.5, 1.0, 1.0, 1.0]
     """
     warmup = np.minimum(1.0, (steps + 1) / np.maximum(warmup_steps, 1))
-    past = (steps - warmup_steps) / np.maximum(horizon - warmup_steps, 1)
-    past = np.clip(past, 0.0, 1.0)
+    peak_step = np.maximum(warmup_steps, 1) - 1
+    past = np.clip((steps - peak_step) / np.maximum(horizon - peak_step, 1), 0.0, 1.0)
     if schedule == "cosine":
         factor = 0.5 * (1 + np.cos(np.pi * past))
     elif schedule == "linear":

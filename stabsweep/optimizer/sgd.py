@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
+from stabsweep.errors import BadInput
 from stabsweep.optimizer._base import Optimizer, State
 
 
@@ -33,6 +34,14 @@ class SGD(Optimizer):
 
     def __init__(self, nesterov: bool = False) -> None:
         self.nesterov = nesterov
+
+    def check(self, hyper: Mapping[str, float]) -> None:
+        """See `Optimizer.check`."""
+        if self.nesterov and hyper["dampening"] > 0:
+            raise BadInput(
+                f"optimizer.dampening={hyper['dampening']:g} does not go with nesterov=true: "
+                "use dampening=0 or nesterov=false"
+            )
 
     def delta(
         self,

@@ -97,7 +97,7 @@ def conclusion(region: Region, pick: Pick, subject: str = "") -> str:
             below = f"{pick.margin_decades or 0:.1f} decades below"
             text = f"stable up to {rate(row.edge.lr)}{at}; pick {chosen}, {below}"
         else:
-            top = rate(row.cells[-1].lr)
+            top = rate(row.edge.low)
             text = f"stable up to {top}{at}, the highest rate tried; pick {chosen}"
     subject = clean(subject, 60)
     return f"{subject}: {text}" if subject else text[0].upper() + text[1:]

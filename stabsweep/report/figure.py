@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import textwrap
 import warnings
 from pathlib import Path
@@ -14,8 +16,9 @@ from stabsweep.pick import Pick
 from stabsweep.region import Region
 from stabsweep.report._axes import dress
 from stabsweep.report.conclusion import conclusion, remarks
+from stabsweep.report.draw_losses import draw_losses, draw_row_names
 from stabsweep.report.draw_map import draw_colour_bar, draw_legend, draw_map
-from stabsweep.report.loss_curves import draw_losses, draw_row_names, loss_info
+from stabsweep.report.loss_curves import loss_info
 from stabsweep.report.sample_traces import LoadTrace, draw_traces, trace_infos
 from stabsweep.report.stability_map import map_info
 from stabsweep.report.style import INK, MUTED, clean
@@ -75,7 +78,7 @@ def draw_report(
         ends = loss_info(region, pick)
         draw_losses(losses, ends)
         draw_row_names(parts[1].add_subplot(grid[1, 1]), losses, ends)
-        dress(losses, "What each learning rate ends with")
+        dress(losses, "Final loss by learning rate")
         draw_colour_bar(parts[1], grid[1, 0], rows)
         draw_legend(parts[1].add_subplot(grid[2, :]), rows)
         if traces:
@@ -134,5 +137,18 @@ def save_figure(figure: Figure, folder: str | Path) -> list[Path]:
         # A name in a script that the font lacks is drawn as boxes, which is no reason to shout.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(paths[0], dpi=PIXELS_PER_INCH, metadata={"Software": None})
-        figure.savefig(paths[1], dpi=PIXELS_PER_INCH, metadata={"Date": None, "Creator": None})
+        svg = io.StringIO()
+        bare = {"Date": None, "Creator": None}
+        figure.savefig(svg, format="svg", dpi=PIXELS_PER_INCH, metadata=bare)
+    paths[1].write_text(_with_stable_ids(svg.getvalue()), encoding="utf-8", newline="\n")
     return paths
+
+
+def _with_stable_ids(svg: str) -> str:
+    """The SVG with its clip paths numbered.
+
+    matplotlib hashes their unrounded coordinates, whose last digits the layout does not repeat.
+    """
+    names = dict.fromkeys(re.findall(r'<clipPath id="(p[0-9a-f]+)"', svg))
+    numbers = {name: f"clip{number}" for number, name in enumerate(sorted(names, key=svg.index))}
+    return re.sub(r"\bp[0-9a-f]{10}\b", lambda found: numbers.get(found[0], found[0]), svg)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import groupby
 
 from rich.text import Text
 
@@ -42,12 +43,19 @@ class LiveView:
         self.unicode = unicode
         self._space = space
         self._seen: list[tuple[tuple[Value, ...], float, str]] = []
+        self._found_rows: dict[tuple[Value, ...], None] = {}
+        self._found: Counter[str] = Counter()
         self._placed = 0
         self._frame: tuple[float, float, int] | None = None
         self._bins: dict[tuple[Value, ...], list[Counter[str]]] = {}
 
     def render(
-        self, title: str, progress: Progress, width: int = 80, seconds: float = 0.0, done=False
+        self,
+        title: str,
+        progress: Progress,
+        width: int = 80,
+        seconds: float = 0.0,
+        done: bool = False,
     ) -> Text:
         """All lines as one text of at most `width` columns.
 
@@ -77,7 +85,10 @@ class LiveView:
 
     def _map(self, progress: Progress, width: int) -> list[Text]:
         for record in progress.records[len(self._seen) :]:
-            self._seen.append((_row(record), math.log10(record.lr), outcome(record)))
+            row, name = _row(record), outcome(record)
+            self._seen.append((row, math.log10(record.lr), name))
+            self._found_rows.setdefault(row)
+            self._found[name] += 1
         ends = self._ends()
         if ends is None:
             return []
@@ -89,19 +100,21 @@ class LiveView:
         lines = []
         for row, label in reversed(list(zip(rows, labels, strict=True))):
             line = Text(label[:margin].rjust(margin) + " ", style="dim")
-            for name in _spread(self._bins[row]):
+            for name, run in groupby(_spread(self._bins[row])):
+                count = len(list(run))
                 style = STYLES.get(name)
                 if style is None:
-                    line.append(" ")
+                    line.append(" " * count)
                 else:
                     glyph = style.glyph if self.unicode else style.letter
-                    line.append(glyph, style=f"{style.ink} on {style.colour}")
+                    line.append(glyph * count, style=f"{style.ink} on {style.colour}")
             lines.append(line)
         return [*lines, *self._scale(progress, ends, columns, margin)]
 
     def _ends(self) -> tuple[float, float] | None:
-        lrs = [x for _, x, _ in self._seen]
-        if self._space is not None:
+        if self._space is None:
+            lrs = [x for _, x, _ in self._seen]
+        else:
             axis = self._space.axes["lr"]
             given = [v for v in (axis.low, axis.high, *axis.values) if isinstance(v, int | float)]
             lrs = [math.log10(v) for v in given]
@@ -111,7 +124,7 @@ class LiveView:
         return (low, high) if high > low else (low - 0.5, high + 0.5)
 
     def _rows(self) -> list[tuple[Value, ...]]:
-        rows = list(dict.fromkeys(row for row, _, _ in self._seen))
+        rows = list(self._found_rows)
         if len(rows) > MAX_ROWS or not rows:
             return [()]
         try:
@@ -177,9 +190,7 @@ class LiveView:
         return text
 
     def _counts(self, progress: Progress, width: int) -> list[Text]:
-        counts = Counter(name for _, _, name in self._seen)
-        if not counts:
-            counts.update({v.label: n for v, n in progress.counts.items()})
+        counts = self._found or Counter({v.label: n for v, n in progress.counts.items()})
         lines, line = [], Text()
         for name in STYLES:
             if not counts[name]:

@@ -40,6 +40,7 @@ p { margin: .4rem 0; max-width: 52rem; }
   border-radius: .4rem; }
 pre { background: var(--box); padding: .7rem .9rem; border-radius: .4rem; overflow-x: auto;
   user-select: all; white-space: pre-wrap; margin: .4rem 0; }
+figure { margin: 1rem 0; }
 img { width: 100%; height: auto; background: #fff; border-radius: .4rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
@@ -90,7 +91,7 @@ def render_page(
     alt = (
         f"Stability map, final losses and sample traces. {headline}. The tables below say the same."
     )
-    body.append(f'<p><img alt="{_text(alt)}" src="data:image/png;base64,{image}"></p>')
+    body.append(f'<figure><img alt="{_text(alt)}" src="data:image/png;base64,{image}"></figure>')
     body += _rows(region, pick)
     body += _legend(region, seconds)
     body += _trials(region)

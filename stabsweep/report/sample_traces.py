@@ -91,7 +91,8 @@ def choose_traces(region: Region, pick: Pick, most: int = MAX_TRACES) -> list[li
                 ),
             )
         )  # fmt: skip
-    return sorted(chosen, key=lambda records: records[0].lr)
+    order = list(STYLES)
+    return sorted(chosen, key=lambda found: (found[0].lr, order.index(outcome(found[0]))))
 
 
 def trace_infos(region: Region, pick: Pick, load: LoadTrace | None) -> list[TraceInfo]:

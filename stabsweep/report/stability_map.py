@@ -189,9 +189,9 @@ def loss_scale(records: Sequence[Record]) -> tuple[tuple[float, float] | None, b
 def cell_bounds(lrs: Sequence[float], width: float | None = None) -> list[tuple[float, float]]:
     """Lower and upper end of each rate's cell, half way to its neighbours on a log scale.
 
-    A cell reaches no further than half the usual step of a regular grid, or one median step
-    (at least `VISIBLE_GAP`) where rates are scattered, so that a gap stays a gap. (Half-way points of the rates
-    themselves would put the first end of a log grid below zero.)
+    A cell reaches no further than half the usual step of a regular grid, or one median step (at
+    least `VISIBLE_GAP`) where rates are scattered, so that a gap stays a gap. (Half-way points of
+    the rates themselves would put the first end of a log grid below zero.)
 
     Args:
         lrs: ascending, without repeats.

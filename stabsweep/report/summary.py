@@ -14,6 +14,9 @@ from stabsweep.report.conclusion import axis_label, conclusion, picked_row, rema
 from stabsweep.report.style import STYLES, clean, count_outcomes
 
 WIDTH = 80
+FILES = "report.html map.png map.svg pick.yaml trials.csv"
+"""What a reader opens in a result folder, the most useful first."""
+
 MAX_ROWS = 12
 """Rows of the table; the page has them all."""
 
@@ -23,7 +26,7 @@ def summary(
     pick: Pick,
     subject: str = "",
     num_planned: int | None = None,
-    files: Sequence[str | Path] = (),
+    folder: str | Path | None = None,
     seconds: float | None = None,
 ) -> str:
     """The answer, the edge of every row, the evidence, the warnings, the cost, the files.
@@ -35,7 +38,7 @@ def summary(
         pick: the recommendation.
         subject: what was swept, e.g. `AdamW on transformer`.
         num_planned: trials that the sweep was to run.
-        files: what was written, the most useful first.
+        folder: where the files are.
         seconds: how long the sweep took.
     """
     blocks = [textwrap.fill(conclusion(region, pick, subject), WIDTH)]
@@ -49,7 +52,7 @@ def summary(
     if region.records:
         cost += [("Trials", counted(region.records)), ("Pruned", saved(region.records))]
     cost += [("Took", duration(seconds))] if seconds is not None else []
-    cost += [("Files", ", ".join(map(str, files)))] if files else []
+    cost += [("Files", f"{folder}/ {FILES}")] if folder is not None else []
     if cost:
         blocks.append("\n".join(_entry(*entry) for entry in cost))
     return "\n\n".join(blocks)

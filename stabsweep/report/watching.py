@@ -172,6 +172,7 @@ class Terminal:
         try:
             if live is not None:
                 live.stop()
+                self._console.print()
         finally:
             self._console.show_cursor(True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from stabsweep.errors import unknown
 from stabsweep.sampler._design import DesignSampler
@@ -11,7 +11,11 @@ from stabsweep.sampler.random import Random
 from stabsweep.sampler.sobol import Sobol
 from stabsweep.space import Space
 
-SAMPLERS: Mapping[str, type[DesignSampler]] = {"grid": Grid, "random": Random, "sobol": Sobol}
+SAMPLERS: Mapping[str, Callable[..., DesignSampler]] = {
+    "grid": Grid,
+    "random": Random,
+    "sobol": Sobol,
+}
 """Every choice of `sampler=`."""
 
 

@@ -7,12 +7,10 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
-from stabsweep.records import Point
-
-SEED = "seed"
-"""Name under which the seed is a parameter of an Optuna trial."""
+from stabsweep.errors import unknown
+from stabsweep.records import SEED, Point
 
 
 class DesignSampler(optuna.samplers.BaseSampler):
@@ -38,9 +36,11 @@ class DesignSampler(optuna.samplers.BaseSampler):
         self, design: Sequence[tuple[int, Point, int]], done: Collection[int] = ()
     ) -> None:
         self.num_trials = len(design)
+        known = set(done)
         self._todo: Iterator[tuple[int, Point, int]] = iter(
-            [entry for entry in design if entry[0] not in set(done)]
+            [entry for entry in design if entry[0] not in known]
         )
+        self._running: dict[int, dict[str, Any]] = {}
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -54,8 +54,11 @@ class DesignSampler(optuna.samplers.BaseSampler):
         Raises:
             StopIteration: the design is exhausted; ask no more than `num_trials` times.
         """
-        self.index, point, seed = next(self._todo)
-        self._current: dict[str, Any] = {**point, SEED: seed}
+        entry = next(self._todo, None)
+        if entry is None:
+            raise StopIteration(f"all {self.num_trials} trials of the design are handed out")
+        self.index, point, seed = entry
+        self._running[trial.number] = {**point, SEED: seed}
 
     def sample_relative(
         self,
@@ -73,8 +76,25 @@ class DesignSampler(optuna.samplers.BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """The entry's value of one parameter."""
-        return self._current[param_name]
+        """The value of one parameter in the trial's own entry, however many were asked since.
+
+        Raises:
+            BadInput: the parameter is no axis of the design.
+        """
+        entry = self._running[trial.number]
+        if param_name not in entry:
+            raise unknown("parameter", param_name, entry)
+        return entry[param_name]
+
+    def after_trial(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Forgets the trial's entry."""
+        self._running.pop(trial.number, None)
 
 
 def spread(points: Sequence[Point], seeds: Sequence[int]) -> list[tuple[int, Point, int]]:

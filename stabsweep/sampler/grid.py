@@ -36,12 +36,12 @@ class Grid(DesignSampler):
 
 
 def _coarse_to_fine(num_places: int) -> list[int]:
-    """The places 0 to n - 1, so that any first part of them is spread over the whole.
+    """The places 0 to n - 1, both ends first, so that any first part is spread over the whole.
 
     >>> _coarse_to_fine(6)
-    [0, 4, 2, 1, 5, 3]
+    [0, 5, 2, 1, 4, 3]
     """
-    bits = max(num_places - 1, 1).bit_length()
-    reversed_bits = (int(f"{i:0{bits}b}"[::-1], 2) for i in range(2**bits))
-    return [place for place in reversed_bits if place < num_places]
-
+    last = num_places - 1
+    bits = max(last, 1).bit_length()
+    halving = (int(f"{i:0{bits}b}"[::-1], 2) / 2**bits for i in range(2**bits))
+    return list(dict.fromkeys([0, last, *(round(share * last) for share in halving)]))

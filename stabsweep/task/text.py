@@ -9,8 +9,8 @@ from torch import Tensor
 
 from stabsweep.errors import BadInput
 from stabsweep.signature import Signature
-from stabsweep.task._base import Task
 from stabsweep.space import check_count
+from stabsweep.task._base import Task
 from stabsweep.task._loss import cross_entropy, entropy
 
 

@@ -122,6 +122,11 @@ def _scattered():
     return make_sweep(space=space, points=points, num_seeds=1)
 
 
+def _sobol():
+    rng = np.random.default_rng(5)
+    return make_sweep(points=[LR_WARMUP.at(rng.random(2)) for _ in range(80)])
+
+
 def _two_axes():
     space = Space.parse(
         {
@@ -220,6 +225,7 @@ def _negative_losses():
 STATES = {
     "whole": lambda: make_sweep(),
     "scattered": _scattered,
+    "sobol": _sobol,
     "two_axes": _two_axes,
     "one_strip": _one_strip,
     "interrupted": _interrupted,

@@ -54,6 +54,8 @@ class Run:
 
     def __post_init__(self) -> None:
         self._num_before = len(self.records)
+        self._counts = Counter(record.verdict for record in self.records)
+        self._num_pruned = sum(record.state == "pruned" for record in self.records)
         self._trials: dict[int, Trial] = {}
         self._chunks: dict[int, list[Chunk]] = {}
         self._trial_steps = 0
@@ -135,6 +137,8 @@ class Run:
         if self.store:
             self.store.append(record)
         self.records.append(record)
+        self._counts[record.verdict] += 1
+        self._num_pruned += state == "pruned"
         del self._trials[trial.number]
 
     def _value(self, trial: Trial, name: str) -> Value:
@@ -160,11 +164,11 @@ class Run:
             num_done=len(self.records),
             num_before=self._num_before,
             num_running=self.executor.num_running,
-            num_pruned=sum(record.state == "pruned" for record in self.records),
+            num_pruned=self._num_pruned,
             trial_steps=self._trial_steps,
             seconds=seconds,
             eta_seconds=eta,
-            counts=Counter(record.verdict for record in self.records),
+            counts=dict(self._counts),
             best_lr=best.lr if best else None,
             best_loss=best.loss if best else None,
             edge_lr=edge.lr if edge else None,

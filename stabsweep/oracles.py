@@ -1,0 +1,255 @@
+"""Values that are known exactly, measured anew on this machine with the tool itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from stabsweep import optimizer
+from stabsweep.api import sweep
+from stabsweep.engine import Cohort, Engine, Loop
+from stabsweep.plan import Plan
+from stabsweep.records import Trial, Verdict
+
+NUM_RATES = 41
+"""Learning rates within 10 % of an expected edge: half a per cent apart."""
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A known value and how to measure it.
+
+    Attributes:
+        name: what is known.
+        expected: the value.
+        tolerance: greatest deviation that is ok: relative to `expected`, or absolute when that
+            is 0.
+        measure: measures it.
+        source: where the value comes from.
+    """
+
+    name: str
+    expected: float
+    tolerance: float
+    measure: Callable[[], float]
+    source: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An oracle held against this machine."""
+
+    oracle: str
+    expected: float
+    measured: float
+    deviation: float
+    ok: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def measure(oracle: Oracle) -> Finding:
+    """Measures one oracle now."""
+    measured = oracle.measure()
+    deviation = measured - oracle.expected
+    if oracle.expected:
+        deviation /= oracle.expected
+    # Written so that NaN is not ok.
+    ok = abs(deviation) <= oracle.tolerance
+    return Finding(oracle.name, oracle.expected, measured, deviation, ok)
+
+
+def as_table(findings: list[Finding]) -> str:
+    """The findings as aligned text."""
+    head = f"{'oracle':<46} {'expected':>10} {'measured':>10} {'deviation':>10}  ok"
+    lines = [
+        f"{f.oracle:<46} {f.expected:>10.6g} {f.measured:>10.6g} {f.deviation:>10.1e}  "
+        f"{'yes' if f.ok else 'NO'}"
+        for f in findings
+    ]
+    failed = sum(not f.ok for f in findings)
+    end = f"{failed} of {len(findings)} are off" if failed else f"all {len(findings)} ok"
+    return "\n".join([head, *lines, "", end])
+
+
+def _edge(
+    expected: float,
+    warmup_steps: int = 0,
+    eigenvalues: Sequence[float] = (0.01, 0.1, 1.0),
+    **sgd: Any,
+) -> Callable[[], float]:
+    """Measures the edge of SGD on a quadratic of sharpness 1 by a sweep around it."""
+
+    def run() -> float:
+        result = sweep(
+            "vector",
+            {"name": "quadratic", "eigenvalues": list(eigenvalues)},
+            {"lr": {"low": 0.9 * expected, "high": 1.1 * expected}},
+            {"name": "sgd", **sgd},
+            horizon=400,
+            warmup_steps=warmup_steps,
+            num_trials=NUM_RATES,
+            seeds=1,
+            batch_size=1,
+            engine="cohort",
+            device="cpu",
+            dtype="float64",
+            watcher="off",
+        )
+        return result.region.rows[0].edge.lr or float("nan")
+
+    return run
+
+
+def _share_oscillating() -> float:
+    """Share of clipped trials beyond the edge of a quadratic that are called oscillating."""
+    result = sweep(
+        "vector",
+        {"name": "quadratic", "eigenvalues": [1.0]},
+        {"lr": {"low": 2.1, "high": 100.0}},
+        {"name": "sgd", "momentum": 0.0},
+        clip_norm=0.1,
+        horizon=400,
+        num_trials=20,
+        seeds=2,
+        batch_size=1,
+        engine="cohort",
+        device="cpu",
+        dtype="float64",
+        watcher="off",
+    )
+    verdicts = [record.verdict for record in result.region.records]
+    return verdicts.count(Verdict.OSCILLATING) / len(verdicts)
+
+
+def _share_learned_at_blind() -> float:
+    """Share of trials called learned among those that end at ln 10 or above it."""
+    result = sweep(
+        "mlp",
+        "digits",
+        {"lr": {"low": 1e-7, "high": 10.0}},
+        "adamw",
+        horizon=100,
+        num_trials=16,
+        seeds=1,
+        device="cpu",
+        watcher="off",
+    )
+    at_blind = [r for r in result.region.records if (r.final_loss or 99.0) > 0.99 * np.log(10)]
+    return sum(record.verdict.is_learned for record in at_blind) / len(at_blind)
+
+
+def _curves(kind: type[Engine], rule: Mapping[str, Any], num_trials: int) -> np.ndarray:
+    """Curves of 50 steps of an MLP on digits in float64: (trials, 5, 50)."""
+    plan = Plan.make(
+        {
+            "model": {"name": "mlp", "width": 16},
+            "task": "digits",
+            "space": {"lr": {"low": 1e-3, "high": 1e-2}},
+            "optimizer": rule,
+            "horizon": 50,
+            "num_trials": num_trials,
+            "seeds": 1,
+            "batch_size": 16,
+            "warmup_steps": 5,
+            "clip_norm": 1.0,
+            "schedule": "cosine",
+            "init": "default",
+            "init_gain": 1.0,
+            "sampler": "grid",
+            "sampler_seed": 0,
+            "engine": "auto",
+            "cohort_size": None,
+            "rung_steps": None,
+            "device": "cpu",
+            "dtype": "float64",
+            "margin_decades": 0.0,
+        }
+    )
+    curves = []
+    trials = [Trial(k, {"lr": 1e-3 * (k + 1)}, 0) for k in range(num_trials)]
+    for batch in [trials] if kind is Cohort else [[trial] for trial in trials]:
+        engine = kind(plan.setup({}), num_trials)
+        engine.admit(batch)
+        curves += [chunk.curves for chunk in engine.advance(50)]
+    return np.stack(curves)
+
+
+def _gap(rule: Mapping[str, Any]) -> Callable[[], float]:
+    """Greatest relative difference of stacked curves and those of a loop with `torch.optim`."""
+
+    def run() -> float:
+        stacked, plain = _curves(Cohort, rule, 4), _curves(Loop, rule, 4)
+        return float((np.abs(stacked - plain) / np.abs(plain)).max())
+
+    return run
+
+
+def _nesterov(momentum: float) -> float:
+    return 2 * (1 + momentum) / (1 + 2 * momentum)
+
+
+QUADRATIC = "exact, linear recurrence on a quadratic; measured with torch.optim in float64"
+
+ORACLES: tuple[Oracle, ...] = (
+    Oracle("edge of SGD", 2.0, 0.01, _edge(2.0, momentum=0.0), QUADRATIC),
+    Oracle("edge of heavy ball, momentum 0.9", 3.8, 0.01, _edge(3.8, momentum=0.9), QUADRATIC),
+    Oracle(
+        "edge of heavy ball, dampening 0.9",
+        38.0,
+        0.01,
+        _edge(38.0, momentum=0.9, dampening=0.9),
+        QUADRATIC,
+    ),
+    Oracle(
+        "edge of Nesterov, momentum 0.9",
+        _nesterov(0.9),
+        0.01,
+        _edge(_nesterov(0.9), momentum=0.9, nesterov=True),
+        QUADRATIC,
+    ),
+    Oracle(
+        "edge of SGD, coupled decay 0.1",
+        2 / 1.1,
+        0.01,
+        _edge(2 / 1.1, momentum=0.0, weight_decay=0.1),
+        QUADRATIC,
+    ),
+    Oracle(
+        "edge of SGD, warmup of 100 of 400 steps",
+        2.0,
+        0.01,
+        # One eigenvalue: warmup shrinks the largest far below the others, where its growth hides.
+        _edge(2.0, warmup_steps=100, eigenvalues=(1.0,), momentum=0.0),
+        "exact: warmup cannot move the edge of a quadratic",
+    ),
+    Oracle(
+        "clipped beyond the edge: share oscillating",
+        1.0,
+        0.0,
+        _share_oscillating,
+        "exact: hops between two points with loss from h lr^2 c^2 / 8 to h lr^2 c^2 / 2",
+    ),
+    Oracle(
+        "at ln 10 or above: share called learned",
+        0.0,
+        0.0,
+        _share_learned_at_blind,
+        "a classifier at ln C knows nothing (arXiv 2406.09405 has such runs)",
+    ),
+    *(
+        Oracle(
+            f"stacked {name} against torch.optim, 50 steps",
+            0.0,
+            1e-9,
+            _gap({"name": name}),
+            "the plain loop is the oracle of the stack",
+        )
+        for name in optimizer.OPTIMIZERS
+    ),
+)

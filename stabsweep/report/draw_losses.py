@@ -1,0 +1,171 @@
+"""Draws the final losses that `loss_curves` describes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.transforms import blended_transform_factory
+
+from stabsweep.report._axes import dress, halo, loss_axis, lr_axis
+from stabsweep.report.loss_curves import LossInfo, LossLine
+from stabsweep.report.style import INK, MUTED, PAPER
+
+MAX_LINES = 6
+"""With more rows than this only the picked one (or the best) has a colour."""
+
+LANE = 0.13
+"""Share of the panel's height that the "not finite" lane takes."""
+
+OTHERS = "#C4C4C4"
+
+ROW_COLOURS = LinearSegmentedColormap.from_list(
+    "stabsweep_rows", ["#3B0F6F", "#8C2981", "#DE4968", "#FE9F6D"]
+)
+"""Rows from first to last: no hue of the map, and its lightness rises for all kinds of vision."""
+
+
+def draw_losses(axes: Axes, info: LossInfo) -> None:
+    """Draws what each learning rate ends with.
+
+    What to conclude: the bottom of each valley is the best rate of its row, and how wide it is
+    says how precisely you have to tune. Where a line reaches the level "knows nothing" the model
+    has learned nothing, however quiet its curve. A pick on the flat part left of the edge costs
+    little loss and buys distance. Crosses on top are trials whose loss ran away or was not
+    finite; triangles are losses above the axis.
+    """
+    lr_axis(axes, *info.lr_range, most=6)
+    loss_axis(axes, *info.loss_range, info.log_loss, headroom=LANE)
+    axes.set_xlabel("learning rate")
+    axes.set_ylabel("final loss")
+    order = sorted(range(len(info.lines)), key=lambda n: info.lines[n].is_main)
+    for number in order:
+        _draw_line(axes, info, number)
+    _draw_levels(axes, info)
+    _draw_lane(axes)
+    for lr, style in ((info.edge_lr, "-"), (info.pick_lr, ":")):
+        if lr is not None:
+            axes.axvline(lr, ymax=1 - LANE, color=INK, lw=1.3, ls=style, alpha=0.75, zorder=1)
+            word, side = (" edge", "left") if style == "-" else ("pick ", "right")
+            axes.text(
+                lr, 0.68, word, ha=side, transform=axes.get_xaxis_transform(), fontsize="small",
+                path_effects=halo(), zorder=6,
+            )  # fmt: skip
+    _draw_marks(axes, info)
+    dress(axes)
+
+
+def draw_row_names(axes: Axes, beside: Axes, info: LossInfo) -> None:
+    """Names the lines: in one line below the panel if that is wide enough, else inside it.
+
+    Args:
+        axes: an empty one below the panel.
+        beside: the panel itself.
+        info: what was drawn.
+    """
+    axes.axis("off")
+    named = [line for line in info.lines if line.lrs and line.label]
+    if len(info.lines) > MAX_LINES:
+        named = [line for line in named if line.is_main]
+    elif len(info.lines) < 2:
+        return
+    colours = {line.label: _colour(info, number) for number, line in enumerate(info.lines)}
+    handles = [
+        Line2D(
+            [], [], color=colours[line.label], lw=_width(line), marker="o", ms=_width(line) + 1.2
+        )
+        for line in named
+    ]
+    labels = [line.label for line in named]
+    title = info.title
+    if len(info.lines) > MAX_LINES:
+        handles.append(Line2D([], [], color=OTHERS, lw=1.4))
+        labels.append("other rows")
+    if not named:
+        return
+    look = {"fontsize": "small", "handlelength": 1.3, "columnspacing": 1.1, "borderaxespad": 0}
+    if len(title) + sum(len(label) + 5 for label in labels) <= 52:
+        handles.insert(0, Line2D([], [], lw=0))
+        labels.insert(0, title)
+        legend = axes.legend(handles, labels, loc="center", ncols=9, frameon=False, **look)
+    else:
+        legend = beside.legend(
+            handles[::-1], labels[::-1], loc="best", labelspacing=0.3, framealpha=0.85,
+            edgecolor="none", **look,
+        )  # fmt: skip
+    legend.set_in_layout(False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _colour(info: LossInfo, number: int) -> Any:
+    if len(info.lines) > MAX_LINES:
+        return ROW_COLOURS(0.0) if info.lines[number].is_main else OTHERS
+    return ROW_COLOURS(number / max(len(info.lines) - 1, 1))
+
+
+def _width(line: LossLine) -> float:
+    return 2.6 if line.is_main else 1.4
+
+
+def _draw_line(axes: Axes, info: LossInfo, number: int) -> None:
+    line, colour = info.lines[number], _colour(info, number)
+    low, high = info.loss_range
+    clip = lambda values: np.clip(np.array(values, float), low, high)  # noqa: E731
+    width = _width(line)
+    if line.lrs:
+        axes.plot(
+            line.lrs, clip(line.middle), color=colour, lw=width, marker="o", ms=width + 1.2,
+            zorder=4 if line.is_main else 3,
+        )  # fmt: skip
+        if line.is_main or len(info.lines) <= MAX_LINES:
+            axes.fill_between(
+                line.lrs, clip(line.low), clip(line.high), color=colour, alpha=0.13, lw=0, zorder=2
+            )
+    off = [lr for lr, value in zip(line.lrs, line.high, strict=True) if value > high]
+    axes.plot(off, [high] * len(off), ls="none", marker="^", ms=6, color=colour, zorder=5)
+    share = (number + 1) / (len(info.lines) + 1)
+    lane = blended_transform_factory(axes.transData, axes.transAxes)
+    axes.plot(
+        line.not_finite, [1 - LANE * (1 - share)] * len(line.not_finite), ls="none", marker="x",
+        ms=4.5, mew=1.1, color=colour, transform=lane, zorder=5,
+    )  # fmt: skip
+
+
+def _draw_lane(axes: Axes) -> None:
+    lane = Rectangle((0, 1 - LANE), 1, LANE, transform=axes.transAxes, fc="#EFEFEF", lw=0, zorder=0)
+    axes.add_patch(lane)
+    axes.text(
+        -0.015, 1 - LANE / 2, "ran\naway", transform=axes.transAxes, ha="right", va="center",
+        fontsize="small", in_layout=False,
+    )  # fmt: skip
+
+
+def _draw_levels(axes: Axes, info: LossInfo) -> None:
+    level = blended_transform_factory(axes.transAxes, axes.transData)
+    named = [(info.blind, "knows nothing (blind)"), (info.initial, "untrained")]
+    if info.blind is not None and info.initial is not None:
+        blind, initial = axes.transData.transform([(1, info.blind), (1, info.initial)])[:, 1]
+        if abs(blind - initial) < 0.06 * axes.bbox.height:
+            named = [(info.blind, "knows nothing (blind), untrained"), (info.initial, "")]
+    for loss, text in named:
+        if loss is not None:
+            axes.axhline(loss, color=MUTED, lw=1, ls=(0, (5, 3)), zorder=1)
+            axes.text(
+                0.36, loss, text, transform=level, ha="center", va="bottom", fontsize="small",
+                color=MUTED, path_effects=halo(), zorder=6,
+            )  # fmt: skip
+
+
+def _draw_marks(axes: Axes, info: LossInfo) -> None:
+    if info.pick_lr is None:
+        return
+    for line in info.lines:
+        if line.is_main and line.lrs:
+            x = np.log10(line.lrs)
+            y = float(np.interp(np.log10(info.pick_lr), x, np.clip(line.middle, *info.loss_range)))
+            axes.plot(info.pick_lr, y, "*", ms=17, mfc=PAPER, mec=INK, mew=1.3, zorder=7)

@@ -1,0 +1,84 @@
+import pytest
+
+from stabsweep.numerals import rate
+from stabsweep.report import conclusion
+from stabsweep.report.conclusion import find_pocket, picked_row, remarks, row_label, setting
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("whole", "stable up to {edge} at 17 warmup steps; pick {lr}, {margin:.1f} decades below"),
+        ("one_strip", "stable up to {edge}; pick {lr}, {margin:.1f} decades below"),
+        (
+            "two_axes",
+            "stable up to {edge} with sgd, clip norm 1; pick {lr}, {margin:.1f} decades below",
+        ),
+        (
+            "edge_not_reached",
+            "stable up to 2.5e-3 at 0 warmup steps, the highest rate tried; pick {lr}",
+        ),
+        ("none_safe", "no safe learning rate in 1.0e-5 to 1"),
+        ("nothing_learned", "nothing learned at any learning rate in 1.0e-5 to 1"),
+        ("all_failed", "nothing known, no trial in 1.0e-5 to 1 could be judged"),
+        ("no_records", "nothing known yet, no trial was finished"),
+    ],
+)
+def test_the_headline_is_the_answer(states, state, expected):
+    region, pick = states[state]
+    edge = rate(pick.edge["lr"] if pick.edge else None)
+    expected = expected.format(edge=edge, lr=rate(pick.lr, down=True), margin=pick.margin_decades)
+    assert conclusion(region, pick, "AdamW on transformer") == f"AdamW on transformer: {expected}"
+    assert conclusion(region, pick) == expected[0].upper() + expected[1:]
+
+
+def test_the_headline_cannot_carry_control_characters(sweep):
+    assert "\x1b" not in conclusion(*sweep, "\x1b[31m red")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"warmup_steps": 50}, "50 warmup steps"),
+        ({"optimizer": "adamw", "clip_norm": None}, "adamw, clip norm off"),
+        ({"beta2": 0.999, "weight_decay": 1e-5}, "beta2 0.999, weight decay 1.0e-5"),
+        ({"optimizer": "{0}{x}"}, "{0}{x}"),
+        ({}, ""),
+    ],
+)
+def test_a_row_in_words(values, expected):
+    assert setting(values) == expected
+
+
+def test_a_row_that_is_a_bin_says_its_range(states):
+    assert row_label(states["two_axes"][0].rows[2]) == "sgd · off"
+    assert [row_label(row) for row in states["whole"][0].rows] == ["0", "17", "33", "50"]
+    assert [row_label(row) for row in states["sobol"][0].rows][0].startswith("0 to ")
+
+
+def test_the_picked_row_is_found(states):
+    region, pick = states["whole"]
+    assert region.rows[picked_row(region, pick)].values == {"warmup_steps": 17}
+    assert picked_row(*states["none_safe"]) is None
+
+
+def test_a_pocket_is_found_and_said(states):
+    region, pick = states["pocket"]
+    rates = find_pocket(region)
+    assert len(rates) == 6
+    assert all(0.12 < lr < 0.4 for lr in rates)
+    assert any("pocket" in text for text in remarks(region, pick))
+
+
+def test_one_noisy_failure_is_no_pocket(states):
+    assert find_pocket(states["whole"][0]) == []
+    assert find_pocket(states["one_seed"][0]) == []
+
+
+def test_remarks_say_what_else_to_know(states):
+    region, pick = states["failed"]
+    said = remarks(region, pick)
+    assert any(t.startswith("18 trials ended in an error, the first: out of <mem") for t in said)
+    assert any("inside the warmup" in text for text in said)
+    region, pick = states["interrupted"]
+    assert sum("of 192 trials" in text for text in remarks(region, pick, 192)) == 1

@@ -1,0 +1,77 @@
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+
+import matplotlib
+import pytest
+
+from stabsweep.report import draw_report, save_figure
+from stabsweep.space import Space
+
+NAMES = (
+    "whole scattered sobol two_axes one_strip interrupted no_records one_record one_seed pocket "
+    "edge_not_reached none_safe failed nothing_learned all_failed insane_loss negative_losses"
+).split()
+
+
+@pytest.mark.parametrize("state", NAMES)
+def test_every_state_can_be_drawn(states, load_trace, state):
+    planned = 192 if state in ("interrupted", "no_records") else None
+    load = load_trace if state in ("failed", "one_record") else None
+    figure = draw_report(*states[state], "AdamW on transformer", load, planned)
+    figure.savefig(io.BytesIO(), dpi=30)
+    said = " ".join(text.get_text() for part in figure.subfigs for text in part.texts)
+    assert said.startswith("AdamW on transformer: ")
+    if state == "interrupted":
+        assert "Only 40 of 192 trials were run." in said
+
+
+def test_all_states_are_drawn(states):
+    assert sorted(states) == sorted(NAMES)
+
+
+def test_the_files_are_the_same_each_time_whatever_the_users_style(sweep, load_trace, tmp_path):
+    for name, settings in (("a", {}), ("b", {"font.size": 30, "axes.grid": True})):
+        (tmp_path / name).mkdir()
+        with matplotlib.rc_context(settings):
+            save_figure(draw_report(*sweep, "AdamW", load_trace), tmp_path / name)
+    for name in ("map.png", "map.svg"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    svg = (tmp_path / "a/map.svg").read_text(encoding="utf-8")
+    assert len(svg) < 500_000
+    words = " ".join(ElementTree.fromstring(svg).itertext())
+    assert "AdamW: stable up to" in words and "warmup steps" in words
+    assert not re.search(r"\b20\d\d-\d\d-\d\d", words)
+
+
+def test_names_are_never_read_as_formulas_or_markup(tmp_path, load_trace):
+    from tests.report.conftest import make_sweep  # noqa: PLC0415
+
+    space = Space.parse(
+        {
+            "lr": {"low": 1e-5, "high": 1.0},
+            "optimizer": {"values": ["$\\frac{a}{b$<b>&", "x" * 80, "日本\x1b\x00\ud800"]},
+        }
+    )
+    region, pick = make_sweep(space=space, num_points=60)
+    figure = draw_report(region, pick, "$x_{$ & <script>\x00", load_trace)
+    _, path = save_figure(figure, tmp_path)
+    root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+    words = " ".join(root.itertext())
+    assert "$\\frac{a}{b$<b>&" in words and "$x_{$ & <script>" in words
+    assert not [node for node in root.iter() if node.tag.endswith("script")]
+
+
+def test_a_large_sweep_stays_small_on_disk(tmp_path):
+    from tests.report.conftest import make_sweep  # noqa: PLC0415
+
+    space = Space.parse(
+        {
+            "lr": {"low": 1e-5, "high": 1.0},
+            "optimizer": {"values": ["adamw", "sgd", "adam"]},
+            "warmup_steps": {"values": [0, 5, 10, 20, 30, 40, 50]},
+        }
+    )
+    region, pick = make_sweep(space=space, num_points=1200)
+    _, path = save_figure(draw_report(region, pick), tmp_path)
+    assert path.stat().st_size < 500_000

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+import stabsweep
+from stabsweep.errors import BadInput
+from stabsweep.progress import Silence
+
+TINY = {
+    "horizon": 30,
+    "num_trials": 12,
+    "seeds": 2,
+    "batch_size": 16,
+    "device": "cpu",
+    "watcher": "off",
+}
+SPACE = {"lr": {"low": 1e-3, "high": 10.0}}
+MLP = {"name": "mlp", "width": 8, "depth": 2}
+
+
+class Witness(Silence):
+    """A watcher that remembers what it was told."""
+
+    def __init__(self):
+        self.title, self.notes, self.seen, self.stopped = "", [], [], 0
+
+    def start(self, title, progress):
+        self.title = title
+
+    def note(self, message):
+        self.notes.append(message)
+
+    def update(self, progress):
+        self.seen.append(progress)
+
+    def stop(self):
+        self.stopped += 1
+
+
+def verdicts(result):
+    return [(record.trial, record.verdict, record.final_loss) for record in result.region.records]
+
+
+def test_a_sweep_answers_with_table_region_pick_and_picture():
+    result = stabsweep.sweep(MLP, "digits", SPACE, **TINY)
+    table = result.records
+    assert len(table) == 12 and {"lr", "seed", "verdict", "final_loss"} <= set(table.columns)
+    assert len(result.region.rows) == 1 and result.region.rows[0].edge.status == "found"
+    assert result.pick.status in ("ok", "none")
+    assert result.plot().axes
+    assert result.folder is None
+
+
+def test_a_users_module_and_a_task_object_are_swept(tmp_path):
+    from stabsweep.task import Digits
+
+    result = stabsweep.sweep(
+        lambda: nn.Sequential(nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 10)),
+        Digits(),
+        SPACE,
+        folder=tmp_path / "run",
+        **TINY,
+    )
+    assert len(result.region.records) == 12
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["task"] == {"python": "stabsweep.task.digits:Digits"}
+    with pytest.raises(BadInput, match="was the Python object"):
+        stabsweep.resume(tmp_path / "run", "off")
+
+
+@pytest.mark.parametrize("sampler", ["grid", "random", "sobol"])
+@pytest.mark.parametrize("engine", ["cohort", "loop"])
+def test_no_result_depends_on_engine_cohort_or_rung(sampler, engine):
+    space = {**SPACE, "clip_norm": [1.0, None], "optimizer": ["sgd", "adam"]}
+    common = {**TINY, "num_trials": 16, "dtype": "float64", "sampler": sampler}
+    whole = stabsweep.sweep(MLP, "digits", space, engine="cohort", cohort_size=64, **common)
+    other = stabsweep.sweep(
+        MLP, "digits", space, engine=engine, cohort_size=3, rung_steps=3, **common
+    )
+    for ours, theirs in zip(whole.region.records, other.region.records, strict=True):
+        assert (ours.point, ours.seed) == (theirs.point, theirs.seed)
+        assert ours.verdict.is_stable == theirs.verdict.is_stable
+        if ours.state == theirs.state == "complete":
+            assert ours.verdict is theirs.verdict
+            assert ours.final_loss == pytest.approx(theirs.final_loss, rel=1e-6)
+
+
+def test_pruning_changes_no_survivor_and_no_stability(monkeypatch):
+    space = {"lr": {"low": 1e-2, "high": 100.0}}
+    common = {**TINY, "optimizer": "sgd", "horizon": 60}
+    pruned = stabsweep.sweep(MLP, "digits", space, **common)
+    monkeypatch.setattr("stabsweep.pruning.DivergencePruner.prune", lambda *_: False)
+    whole = stabsweep.sweep(MLP, "digits", space, **common)
+    assert any(record.state == "pruned" for record in pruned.region.records)
+    assert all(record.state == "complete" for record in whole.region.records)
+    for ours, theirs in zip(pruned.region.records, whole.region.records, strict=True):
+        assert ours.verdict.is_stable == theirs.verdict.is_stable
+        if ours.state == "complete":
+            assert ours.final_loss == theirs.final_loss
+
+
+def test_a_folder_is_loaded_as_it_was_and_resumed_without_a_repeat(tmp_path):
+    first = stabsweep.sweep(MLP, "digits", SPACE, folder=tmp_path / "run", **TINY)
+    records = (tmp_path / "run" / "records.jsonl").read_bytes()
+    again = stabsweep.load(tmp_path / "run")
+    assert verdicts(again) == verdicts(first) and again.pick == first.pick
+    resumed = stabsweep.resume(tmp_path / "run", "off")
+    assert verdicts(resumed) == verdicts(first)
+    assert (tmp_path / "run" / "records.jsonl").read_bytes() == records
+
+
+def test_an_interrupt_keeps_what_is_known_and_resume_gives_the_whole(tmp_path):
+    class Impatient(Witness):
+        def update(self, progress):
+            super().update(progress)
+            if progress.num_done >= 3:
+                raise KeyboardInterrupt
+
+    common = {**TINY, "cohort_size": 4, "folder": tmp_path / "run"}
+    watcher = Impatient()
+    part = stabsweep.sweep(MLP, "digits", SPACE, **{**common, "watcher": watcher})
+    assert part.interrupted and 3 <= len(part.region.records) < 12 and watcher.stopped == 1
+    assert any("of 12 trials" in warning for warning in part.pick.warnings)
+    assert (tmp_path / "run" / "map.png").exists()
+    resumed = stabsweep.resume(tmp_path / "run", "off")
+    whole = stabsweep.sweep(MLP, "digits", SPACE, **{**common, "folder": None})
+    assert not resumed.interrupted and verdicts(resumed) == verdicts(whole)
+
+
+def test_the_watcher_sees_the_sweep_grow():
+    watcher = Witness()
+    stabsweep.sweep(MLP, "digits", SPACE, **{**TINY, "watcher": watcher, "cohort_size": 6})
+    done = [progress.num_done for progress in watcher.seen]
+    assert watcher.title == "adamw on mlp"
+    assert any("cohort" in note for note in watcher.notes)
+    assert done == sorted(done) and done[-1] == 12 and watcher.stopped == 1
+    assert watcher.seen[0].num_running == 6 and watcher.seen[0].eta_seconds is not None
+    assert sum(watcher.seen[-1].counts.values()) == 12
+
+
+def test_a_model_that_is_broken_from_the_start_is_invalid_not_diverged():
+    class Broken(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.readout = nn.Linear(64, 10)
+
+        def forward(self, inputs):
+            return self.readout(inputs).sub(1e9).log()
+
+    result = stabsweep.sweep(Broken, "digits", SPACE, **TINY)
+    assert set(result.records["verdict"]) == {"invalid"}
+    assert not result.pick.is_ok and "broken" in result.pick.reason
+
+
+def test_the_global_generator_is_left_alone():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    stabsweep.sweep(MLP, "digits", SPACE, **TINY)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_defaults_are_those_of_the_configuration():
+    import inspect
+
+    from omegaconf import OmegaConf
+
+    from stabsweep.config import find_folder
+
+    conf = OmegaConf.load(find_folder() / "config.yaml")
+    for name, parameter in inspect.signature(stabsweep.sweep).parameters.items():
+        if name in conf and name not in ("model", "task", "optimizer", "space"):
+            assert conf[name] == parameter.default, name
+
+
+def test_losses_that_are_not_finite_are_null_in_the_table(tmp_path):
+    space = {"lr": {"low": 1e3, "high": 1e9}}
+    stabsweep.sweep(MLP, "digits", space, "sgd", folder=tmp_path / "run", **TINY)
+    text = (tmp_path / "run" / "records.jsonl").read_text()
+    assert "NaN" not in text and "Infinity" not in text and '"final_loss": null' in text
+    assert math.isnan(stabsweep.load(tmp_path / "run").records["final_loss"].iloc[-1])

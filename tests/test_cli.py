@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stabsweep.cli import main
+from stabsweep.store import read_records
+
+TINY = [
+    "model=mlp",
+    "model.width=8",
+    "model.depth=2",
+    "horizon=20",
+    "space=lr",
+    "num_trials=8",
+    "seeds=1",
+    "engine.cohort_size=4",
+    "progress=off",
+    "device=cpu",
+]
+
+
+def run(words, folder=None):
+    """Runs the command in this process; `folder` is where its results go."""
+    return main([*words, *([f"hydra.run.dir={folder}"] if folder else [])])
+
+
+def start(words, **kwargs):
+    """Starts the command as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "stabsweep", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **kwargs,
+    )
+
+
+def wait_for_records(path, at_least, seconds=60):
+    """Waits until a running sweep has recorded so many trials."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if path.exists() and path.read_bytes().count(b"\n") >= at_least:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"no {at_least} records within {seconds} s")
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A finished sweep's folder."""
+    folder = tmp_path_factory.mktemp("swept") / "run"
+    assert run([*TINY, "space.lr.high=1", "horizon=60"], folder) in (0, 1)
+    return folder
+
+
+def test_a_sweep_writes_everything_that_it_promises(swept):
+    names = {path.name for path in swept.iterdir()}
+    assert names == {
+        "config.yaml",
+        "environment.json",
+        "map.png",
+        "map.svg",
+        "pick.yaml",
+        "records.jsonl",
+        "report.html",
+        "traces",
+        "trials.csv",
+    }
+    assert len(list((swept / "traces").iterdir())) == 8
+    assert json.loads((swept / "environment.json").read_text())["versions"]["torch"]
+
+
+def test_the_answer_is_printed_with_its_evidence(tmp_path, capsys):
+    code = run([*TINY, "space.lr.high=1", "horizon=60"], tmp_path / "run")
+    out = capsys.readouterr().out
+    pick = yaml.safe_load((tmp_path / "run" / "pick.yaml").read_text())
+    assert code == (0 if pick["status"] == "ok" else 1)
+    for word in ("adamw on mlp", "edge", "Trials", "Pruned", "Files", "map.png"):
+        assert word in out
+
+
+@pytest.mark.parametrize("form, read", [("json", json.loads), ("yaml", yaml.safe_load)])
+@pytest.mark.parametrize("verb", ["report", "pick", "resume"])
+def test_every_verb_prints_json_and_yaml(swept, capsys, verb, form, read):
+    words = [verb, str(swept), f"format={form}"]
+    code = main(words + (["progress=off"] if verb == "resume" else []))
+    answer = read(capsys.readouterr().out)
+    pick = answer if verb == "pick" else answer["pick"]
+    assert code == (0 if pick["status"] == "ok" else 1)
+
+
+def test_the_pick_can_be_pasted_into_other_commands(swept, capsys):
+    assert main(["pick", str(swept), "format=overrides"]) == 0
+    overrides = capsys.readouterr().out.split()
+    assert overrides[0].startswith("lr=") and "clip_norm=null" in overrides
+    assert main(["pick", str(swept), "format=flags"]) == 0
+    flags = capsys.readouterr().out.split()
+    assert flags[0].startswith("--lr=") and all(flag.startswith("--") for flag in flags)
+
+
+def test_no_safe_rate_is_exit_code_1(tmp_path, capsys):
+    words = [*TINY, "optimizer=sgd", "space.lr.low=1e4", "space.lr.high=1e6"]
+    assert run(words, tmp_path / "run") == 1
+    assert "Nothing is stable" in " ".join(capsys.readouterr().out.split())
+    assert main(["pick", str(tmp_path / "run"), "format=overrides"]) == 1
+
+
+BAD = {
+    "horizn=3": "horizon",
+    "model=mpl": "mlp",
+    "model.dpeth=3": "model.dpeth",
+    "model.depth=0": "model.depth=0",
+    "horizon=abc": "horizon='abc'",
+    "horizon=1": "horizon=1",
+    "num_trials=0": "num_trials=0",
+    "space.lr.low=0": "space.lr.low=0",
+    "space.lr.low=nan": "space.lr.low=nan",
+    "space.lr.low=abc": "space.lr.low='abc'",
+    "space.lr.low=20": "space.lr is empty",
+    "space=lr_cilp": "lr_clip",
+    "+space.clip_norm=[]": "space.clip_norm.values",
+    "+space.beta9=[1]": "beta9",
+    "clip_norm=-1": "clip_norm=-1",
+    "warmup_steps=20": "horizon=20",
+    "optimizer=adamm": "adamw",
+    "+optimizer.momentum=2": "momentum",
+    "task=nope": "digits",
+    "device=cuda:99": "cuda:99",
+    "device=xpu9": "xpu9",
+    "seeds=0": "seeds=0",
+    "schedule=cosin": "cosine",
+    "init=xavir": "xavier",
+    "sampler=gird": "grid",
+    "engine=cohrt": "cohort",
+    "engine.cohort_size=0": "cohort_size=0",
+    "dtype=float16": "float32",
+    "margin_decades=-1": "margin_decades=-1",
+    "format=xml": "json",
+    "progress=loud": "plain",
+}
+
+
+@pytest.mark.parametrize("word", BAD)
+def test_bad_input_is_one_clear_line_and_no_folder(tmp_path, capsys, word):
+    folder = tmp_path / "deep" / "run"
+    words = [w for w in TINY if w.split("=")[0] != word.split("=")[0]]
+    assert run([*words, word], folder) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1 and captured.err.startswith("stabsweep: ")
+    assert BAD[word] in captured.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words, part",
+    [
+        (["sweeep"], "verb='sweeep'"),
+        (["pick"], "usage: stabsweep pick DIR"),
+        (["pick", "{tmp}/nowhere"], "is no folder"),
+        (["pick", "{tmp}"], "is no result folder"),
+        (["resume", "{tmp}"], "is no result folder"),
+        (["report", "{tmp}", "formt=json"], "did you mean format?"),
+        (["report", "{tmp}", "format=overrides"], "use one of json, text, yaml"),
+        (["verify", "now"], "usage: stabsweep verify"),
+    ],
+)
+def test_bad_words_are_one_clear_line(tmp_path, capsys, words, part):
+    assert main([word.format(tmp=tmp_path) for word in words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1 and part in captured.err
+
+
+def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    assert run(TINY, tmp_path / "file" / "run") == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_folder_with_another_sweep_is_left_alone(swept, capsys):
+    before = (swept / "records.jsonl").read_bytes()
+    assert run([*TINY, "horizon=30"], swept) == 2
+    assert "differs in horizon" in capsys.readouterr().err
+    assert (swept / "records.jsonl").read_bytes() == before
+
+
+def test_a_disk_that_fills_up_loses_nothing(tmp_path, capsys, monkeypatch):
+    from stabsweep.store import Store
+
+    append = Store.append
+
+    def full(self, record):
+        if (self.folder / "records.jsonl").read_bytes().count(b"\n") == 3:
+            raise OSError(28, "No space left on device")
+        append(self, record)
+
+    monkeypatch.setattr(Store, "append", full)
+    assert run(TINY, tmp_path / "run") == 2
+    error = capsys.readouterr().err
+    assert "No space left on device" in error and "stabsweep resume" in error
+    monkeypatch.undo()
+    assert len(read_records(tmp_path / "run")) == 3
+    assert main(["resume", str(tmp_path / "run"), "progress=off"]) in (0, 1)
+    assert len(read_records(tmp_path / "run")) == 8
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_resumes_to_the_same_map(tmp_path):
+    words = [*TINY, "num_trials=60", "horizon=40", "space.lr.high=100"]
+    assert run(words, tmp_path / "whole") in (0, 1)
+    folder = tmp_path / "killed"
+    for kill_at in (6, 25):
+        verb = ["resume", str(folder), "progress=off"] if folder.exists() else None
+        process = start(verb or [*words, f"hydra.run.dir={folder}"])
+        wait_for_records(folder / "records.jsonl", kill_at)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        with open(folder / "records.jsonl", "ab") as file:
+            file.write(b'{"trial": 59, "point": {"lr"')  # as if killed in the middle of a line
+        assert len(read_records(folder)) < 60
+    assert main(["resume", str(folder), "progress=off"]) in (0, 1)
+    lines = (folder / "records.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["trial"] for line in lines) == list(range(60))
+    for ours, theirs in zip(read_records(folder), read_records(tmp_path / "whole"), strict=True):
+        ours, theirs = ours.as_dict(), theirs.as_dict()
+        ours.pop("seconds"), theirs.pop("seconds")
+        assert ours == theirs
+    assert (folder / "pick.yaml").read_text() == (tmp_path / "whole" / "pick.yaml").read_text()
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_with_a_report_and_130(tmp_path):
+    folder = tmp_path / "run"
+    words = [*TINY, "num_trials=2000", f"hydra.run.dir={folder}"]
+    process = start(words, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    wait_for_records(folder / "records.jsonl", 20)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in error
+    assert f"stabsweep resume {folder}" in out and "of 2000 trials" in " ".join(out.split())
+    assert (folder / "map.png").exists() and (folder / "pick.yaml").exists()
+
+
+def test_help_is_the_same_however_it_is_asked_for_and_leaves_nothing(tmp_path):
+    program = Path(sys.executable).with_name("stabsweep")
+    commands = [[sys.executable, "-m", "stabsweep", "--help"]]
+    commands += [[str(program), "--help"]] if program.exists() else []
+    texts = [subprocess.check_output(command, cwd=tmp_path, text=True) for command in commands]
+    assert len(set(texts)) == 1 and "stabsweep resume DIR" in texts[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_multirun_sweeps_every_model(tmp_path, capsys):
+    words = [w for w in TINY if not w.startswith("model")]
+    words += ["-m", "model=mlp,transformer", "horizon=3", f"hydra.sweep.dir={tmp_path}"]
+    assert main(words) in (0, 1)
+    assert len(list(tmp_path.glob("*/map.png"))) == 2

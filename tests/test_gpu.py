@@ -1,0 +1,46 @@
+"""What must hold on a GPU; every test skips itself where there is none."""
+
+import pytest
+import torch
+
+import stabsweep
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+COMMON = {"horizon": 50, "num_trials": 24, "seeds": 2, "batch_size": 16, "watcher": "off"}
+SPACE = {"lr": {"low": 1e-3, "high": 10.0}, "warmup_steps": [0, 10]}
+MODELS = [("mlp", "digits"), ("rnn", "sequential_digits"), ("transformer", "text")]
+
+
+@pytest.mark.parametrize("model, task", MODELS)
+def test_gpu_and_cpu_draw_the_same_map_in_float64(model, task):
+    common = {**COMMON, "dtype": "float64"}
+    cpu, gpu = (stabsweep.sweep(model, task, SPACE, device=d, **common) for d in ("cpu", "cuda"))
+    for ours, theirs in zip(gpu.region.records, cpu.region.records, strict=True):
+        assert ours.verdict is theirs.verdict
+        if ours.verdict.is_learned:
+            assert ours.final_loss == pytest.approx(theirs.final_loss, rel=1e-6)
+
+
+@pytest.mark.parametrize("model, task", MODELS)
+def test_cohort_and_loop_agree_on_the_gpu(model, task):
+    common = {**COMMON, "dtype": "float64", "num_trials": 8, "device": "cuda"}
+    stacked, plain = (
+        stabsweep.sweep(model, task, {"lr": [1e-3, 1e-2]}, engine=engine, **common)
+        for engine in ("cohort", "loop")
+    )
+    for ours, theirs in zip(stacked.region.records, plain.region.records, strict=True):
+        assert ours.final_loss == pytest.approx(theirs.final_loss, rel=1e-6)
+
+
+
+def test_auto_takes_the_gpu():
+    from stabsweep.plan import find_device
+
+    assert find_device("auto").type == "cuda"
+    torch.cuda.reset_peak_memory_stats()
+    stabsweep.sweep("mlp", "digits", SPACE, **COMMON)
+    assert torch.cuda.max_memory_allocated() > 0

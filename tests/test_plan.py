@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import inspect
+import math
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from stabsweep import task
+from stabsweep.api import sweep
+from stabsweep.errors import BadInput
+from stabsweep.model import MLP
+from stabsweep.plan import COHORT_SIZE, Plan, find_device, find_seeds
+from stabsweep.space import Space
+from stabsweep.task import Digits
+
+RANGE = {"low": 1e-4, "high": 1.0}
+DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(sweep).parameters.items()
+    if name not in ("folder", "watcher")
+}
+GIVEN = {**DEFAULTS, "model": "mlp", "task": "digits", "space": {"lr": RANGE}, "device": "cpu"}
+
+
+def make(**given):
+    return Plan.make({**GIVEN, **given})
+
+
+def space(**axes):
+    return {"lr": RANGE, **axes}
+
+
+def test_the_defaults_make_a_plan():
+    plan = make()
+    assert (plan.horizon, plan.num_trials, plan.seeds) == (200, 96, (0, 1))
+    assert plan.optimizer == {"name": "adamw"}
+    assert plan.fixed == {
+        "warmup_steps": 0,
+        "clip_norm": None,
+        "init": "default",
+        "init_gain": 1.0,
+    }
+    assert (plan.cohort_size, plan.rung_steps) == (COHORT_SIZE["cpu"], 20)
+    assert (plan.device, plan.dtype) == (torch.device("cpu"), torch.float32)
+    assert isinstance(plan.build_model(), MLP)
+
+
+def no_sentence():
+    """Stands for whatever a reader may not be shown."""
+
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(63, 10)
+
+    def forward(self, inputs):
+        return self.layer(inputs)
+
+
+class Still(nn.Linear):
+    def __init__(self):
+        super().__init__(64, 10)
+        self.requires_grad_(False)
+
+
+BAD = [
+    # what is given, what the line must say: key, value, what is allowed
+    ({"horizon": 1}, r"horizon=1 is not allowed: use a whole number >= 2"),
+    ({"horizon": 2.5}, r"horizon=2\.5 is not allowed: use a whole number >= 2"),
+    ({"horizon": "200"}, r"horizon='200' is not allowed: use a whole number >= 2"),
+    ({"horizon": True}, r"horizon=True is not allowed: use a whole number >= 2"),
+    ({"horizon": None}, r"horizon=None is not allowed: use a whole number >= 2"),
+    ({"num_trials": 0}, r"num_trials=0 is not allowed: use a whole number >= 1"),
+    ({"num_trials": math.inf}, r"num_trials=inf is not allowed: use a whole number >= 1"),
+    ({"batch_size": -3}, r"batch_size=-3 is not allowed: use a whole number >= 1"),
+    ({"sampler_seed": -1}, r"sampler_seed=-1 is not allowed: use a whole number >= 0"),
+    ({"cohort_size": 0}, r"cohort_size=0 is not allowed: use a whole number >= 1"),
+    ({"rung_steps": 0}, r"rung_steps=0 is not allowed: use a whole number >= 1"),
+    ({"rung_steps": "all"}, r"rung_steps='all' is not allowed: use a whole number >= 1"),
+    ({"schedule": "cosin"}, r"schedule='cosin' is not known: use one of constant, cosine.*mean"),
+    ({"schedule": None}, r"schedule=None is not known: use one of constant"),
+    ({"engine": "lop"}, r"engine='lop' is not known: use one of auto, cohort, loop .*mean loop"),
+    ({"engine": ["loop"]}, r"engine=\['loop'\] is not known: use one of auto"),
+    ({"sampler": "gird"}, r"sampler='gird' is not known: use one of .*did you mean grid"),
+    ({"sampler": ["grid"]}, r"sampler=\['grid'\] is not known: use one of "),
+    ({"dtype": "float16"}, r"dtype='float16' is not known: use one of float32, float64"),
+    ({"dtype": torch.float32}, r"dtype=torch\.float32 is not known: use one of float32, float64"),
+    ({"margin_decades": -0.1}, r"margin_decades=-0\.1 is not allowed: use a number >= 0"),
+    ({"margin_decades": math.nan}, r"margin_decades=nan is not allowed: use a number >= 0"),
+    ({"margin_decades": math.inf}, r"margin_decades=inf is not allowed: use a number >= 0"),
+    ({"margin_decades": "0.2"}, r"margin_decades='0\.2' is not allowed: use a number >= 0"),
+    ({"margin_decades": True}, r"margin_decades=True is not allowed: use a number >= 0"),
+    # hyperparameters that hold for every trial
+    ({"warmup_steps": -1}, r"warmup_steps=-1 is out of range: use a whole number >= 0"),
+    ({"warmup_steps": 0.5}, r"warmup_steps=0\.5 is out of range: use a whole number >= 0"),
+    ({"warmup_steps": None}, r"warmup_steps=None cannot be switched off: use a whole number"),
+    ({"clip_norm": 0}, r"clip_norm=0 is out of range: use a finite number > 0, or null for none"),
+    ({"clip_norm": -1}, r"clip_norm=-1 is out of range: use a finite number > 0"),
+    ({"clip_norm": math.inf}, r"clip_norm=inf is out of range: .*or null for none"),
+    ({"clip_norm": "tight"}, r"clip_norm='tight' is not a number: use a finite number > 0"),
+    ({"init": "xaver"}, r"init='xaver' is not known: use one of .*did you mean xavier"),
+    ({"init": "normal(0)"}, r"init='normal\(0\)' is malformed: write normal\(0\.02\)"),
+    ({"init": 3}, r"init=3 is not a name: give the name of one choice"),
+    ({"init_gain": 0}, r"init_gain=0 is out of range: use a finite number > 0"),
+    ({"init_gain": None}, r"init_gain=None cannot be switched off: use a finite number > 0"),
+    # seeds
+    ({"seeds": 0}, r"seeds=0 is not allowed: use a whole number >= 1"),
+    ({"seeds": []}, r"seeds=\[\] is empty: give a count or a list of seeds"),
+    ({"seeds": [0, -1]}, r"seeds=-1 is not allowed: use a whole number >= 0"),
+    ({"seeds": [0.5]}, r"seeds=0\.5 is not allowed: use a whole number >= 0"),
+    ({"seeds": "2"}, r"seeds='2' is not allowed: use a whole number >= 1"),
+    ({"seeds": True}, r"seeds=True is not allowed: use a whole number >= 1"),
+    ({"seeds": [2**70]}, r"seeds=1180591620717411303424 is not allowed: use whole numbers up to"),
+    # device
+    ({"device": "gpu"}, r"device='gpu' is not known: use auto, cpu, cuda or cuda:N"),
+    ({"device": None}, r"device=None is not known: use auto, cpu, cuda or cuda:N"),
+    ({"device": "cuda:99"}, r"device='cuda:99' is not on this machine: use one of auto, cpu"),
+    ({"device": "meta"}, r"device='meta' is not on this machine: use one of auto, cpu"),
+    # what is chosen by name
+    ({"optimizer": "adamm"}, r"optimizer='adamm' is not known: use one of .*did you mean adam"),
+    ({"optimizer": None}, r"optimizer=None is not a choice: give a name, or \{name: "),
+    ({"optimizer": {"lr": 1}}, r"optimizer=\{'lr': 1\} is not a choice: give a name, or \{name: "),
+    ({"optimizer": {"name": "sgd", "beta1": 0.5}}, r"optimizer\.sgd key='beta1' is not known: use"),
+    (
+        {"optimizer": {"name": "adam", "beta1": 1}},
+        r"optimizer\.beta1=1 is out of range: use a finite number >= 0 and < 1",
+    ),
+    (
+        {"optimizer": {"name": "sgd", "nesterov": True, "dampening": 0.1}},
+        r"optimizer\.dampening=0\.1 does not go with nesterov=true: use dampening=0",
+    ),
+    ({"model": "mpl"}, r"model='mpl' is not known: use one of mlp, .*did you mean mlp"),
+    ({"model": {"name": "mlp", "widht": 3}}, r"model=mlp: argument='widht' is not known: .*width"),
+    ({"model": {"name": "mlp", "width": 0}}, r"model\.width=0 is not allowed: use a whole number"),
+    ({"model": 3}, r"model=3 is not a choice: give a name, or \{name: "),
+    ({"model": "transformer"}, r"model=transformer reads tokens, but the task gives vectors: use"),
+    ({"model": nn.Linear(64, 10)}, r"model=Linear\(\.\.\.\) is one module.*lambda: Linear\("),
+    ({"model": no_sentence}, r"model=no_sentence returns None: give a function that returns an nn"),
+    ({"model": Still}, r"model=Still has no parameter to train: set requires_grad on some"),
+    (
+        {"model": Broken},
+        r"model=Broken fails on inputs \(64, 64\) and targets \(64,\) of the task \(mat1 and mat2 "
+        r"shapes cannot be multiplied .*\): make it read and answer them",
+    ),
+    ({"task": "digit"}, r"task='digit' is not known: use one of .*did you mean digits"),
+    ({"task": {"name": "text", "length": 0}}, r"task\.length=0 is not allowed: use a whole number"),
+    ({"task": Digits}, r"task=<class .*> is not a choice: give a name, or \{name: "),
+    # space
+    ({"space": {}}, r"space has no lr axis: give space\.lr="),
+    ({"space": "lr"}, r"space='lr' is not a space: give axes"),
+    ({"space": {"lr": 0.1}}, r"space\.lr=0\.1 is not an axis: give \{low, high, scale\} or a list"),
+    ({"space": {"lr": {"low": 0, "high": 1}}}, r"space\.lr\.low=0 is out of range: use .*> 0"),
+    ({"space": {"lr": {"low": 1, "high": 1}}}, r"space\.lr is empty: low=1 is not below high=1"),
+    ({"space": space(learning=[1])}, r"axis='learning' is not known: use one of "),
+    (
+        {"space": space(optimizer=["sgd", "adan"])},
+        r"space\.optimizer='adan' is not known: use one of adam, adamw, sgd",
+    ),
+    ({"space": space(init=["default", "xaver"])}, r"init='xaver' is not known: .*mean xavier"),
+    ({"space": space(init={"low": 0, "high": 1})}, r"space\.init is a choice of names: give val"),
+    (
+        {"space": space(momentum=[0.0, 0.9])},
+        r"space\.momentum has no effect on adamw: take the axis away or choose another optimizer",
+    ),
+    (
+        {"space": space(momentum=[0.0, 0.9], optimizer=["adam", "adamw"]), "optimizer": "sgd"},
+        r"space\.momentum has no effect on adam, adamw: take the axis away or choose another",
+    ),
+    (
+        {"space": space(dampening=[0.0, 0.5]), "optimizer": {"name": "sgd", "nesterov": True}},
+        r"optimizer\.dampening=0\.5 does not go with nesterov=true",
+    ),
+    # the peak must be reached
+    (
+        {"horizon": 50, "warmup_steps": 50},
+        r"warmup_steps=50 is not below horizon=50: the peak rate would never be tested; raise",
+    ),
+    ({"horizon": 50, "warmup_steps": 12500}, r"warmup_steps=12500 is not below horizon=50"),
+    (
+        {"horizon": 50, "space": space(warmup_steps={"low": 0, "high": 50})},
+        r"space\.warmup_steps=50 is not below horizon=50: the peak rate would never be tested",
+    ),
+    (
+        {"horizon": 50, "space": space(warmup_steps=[60, 0, 10])},
+        r"space\.warmup_steps=60 is not below horizon=50",
+    ),
+]
+
+
+@pytest.mark.parametrize("given, message", BAD, ids=lambda x: x if isinstance(x, str) else "")
+def test_a_bad_argument_gets_one_line_with_key_value_and_cure(given, message):
+    with pytest.raises(BadInput) as caught:
+        make(**given)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert re.match(message, line), line
+
+
+def test_a_broken_model_keeps_its_own_error_as_the_cause():
+    with pytest.raises(BadInput) as caught:
+        make(model=Broken)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+# ------------------------------------------------------------------------------ good ones
+
+
+def test_the_warmup_may_last_until_the_step_before_the_last():
+    assert make(horizon=50, warmup_steps=49).fixed["warmup_steps"] == 49
+    make(horizon=50, space=space(warmup_steps=[0, 49]))
+
+
+def test_a_swept_warmup_takes_the_place_of_the_fixed_one():
+    make(horizon=50, warmup_steps=60, space=space(warmup_steps=[0, 10]))
+
+
+def test_auto_takes_a_gpu_when_there_is_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert find_device("auto") == torch.device("cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert find_device("auto").type == "cuda"
+
+
+def test_a_gpu_that_is_not_there_names_those_that_are(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert find_device("cuda") == torch.device("cuda")
+    assert find_device("cuda:1").index == 1
+    with pytest.raises(BadInput, match="device='cuda:2' .*: use one of auto, cpu, cuda:0, cuda:1$"):
+        find_device("cuda:2")
+
+
+@pytest.mark.parametrize(
+    "given, seeds",
+    [
+        (1, (0,)),
+        (3, (0, 1, 2)),
+        ([7], (7,)),
+        ((4, 2), (4, 2)),
+        ([5, 5, 1], (5, 1)),
+        (range(2), (0, 1)),
+    ],
+)
+def test_seeds_are_a_count_or_a_list(given, seeds):
+    assert find_seeds(given) == make(seeds=given).seeds == seeds
+
+
+def test_the_largest_seed_can_be_run():
+    (seed,) = find_seeds([2**63 - 1])
+    torch.Generator().manual_seed(seed)
+
+
+def test_a_model_may_be_a_function_or_a_class():
+    class Own(nn.Linear):
+        def __init__(self):
+            super().__init__(64, 10)
+
+    assert make(model=Own).build_model is Own
+    assert isinstance(make(model=lambda: nn.Linear(64, 10)).build_model(), nn.Linear)
+
+
+def test_a_task_and_a_space_may_be_objects():
+    data = task.build("digits")
+    axes = Space.parse({"lr": RANGE})
+    plan = make(task=data, space=axes, dtype="float64")
+    assert plan.space is axes
+    assert isinstance(plan.task, Digits)
+    assert plan.task.inputs.dtype == torch.float64
+
+
+def test_making_a_plan_leaves_the_global_generator_alone():
+    before = torch.get_rng_state()
+    make()
+    make(model=lambda: nn.Sequential(nn.Linear(64, 10), nn.Dropout(0.1)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("horizon, rung_steps", [(2, 1), (10, 1), (11, 2), (200, 20), (205, 21)])
+def test_a_rung_is_a_tenth_of_the_horizon(horizon, rung_steps):
+    assert make(horizon=horizon).rung_steps == rung_steps
+    assert make(horizon=horizon, rung_steps=7).rung_steps == 7
+
+
+def test_a_clip_norm_of_none_is_written_in_many_ways():
+    for none in (None, "none", "null", "off"):
+        assert make(clip_norm=none).fixed["clip_norm"] is None
+    assert make(clip_norm="1e-1").fixed["clip_norm"] == 0.1
+
+
+def test_the_configured_optimizer_keeps_its_values_among_the_swept_ones():
+    plan = make(
+        optimizer={"name": "sgd", "momentum": 0.5, "nesterov": True},
+        space=space(optimizer=["sgd", "adam"]),
+        clip_norm=2.0,
+    )
+    sgd, adam = plan.setup({"optimizer": "sgd"}), plan.setup({"optimizer": "adam"})
+    assert (sgd.optimizer.name, sgd.optimizer.nesterov) == ("sgd", True)
+    assert sgd.fixed["momentum"] == 0.5 and sgd.fixed["clip_norm"] == 2.0
+    assert adam.optimizer.name == "adam"
+    assert adam.fixed["beta1"] == 0.9 and "momentum" not in adam.fixed
+    assert plan.setup({}).optimizer.name == "sgd"
+
+
+def test_an_axis_may_have_an_effect_on_one_of_several_optimizers():
+    make(optimizer="adam", space=space(momentum=[0.0, 0.9], optimizer=["sgd", "adam"]))

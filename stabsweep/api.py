@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from stabsweep import environment, executor, pruning, report, sampler
@@ -196,5 +197,7 @@ def _described(value: Any) -> Any:
         return [_described(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
     kind = value if hasattr(value, "__qualname__") else type(value)
     return {"python": f"{kind.__module__}:{kind.__qualname__}"}

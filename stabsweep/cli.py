@@ -193,7 +193,8 @@ def _read_words(
         else:
             options[key] = value
     if len(folders) != takes_folder:
-        raise BadInput(f"usage: stabsweep {usage} [KEY=VALUE ...], got {' '.join(words) or 'nothing'}")
+        got = " ".join(words) or "nothing"
+        raise BadInput(f"usage: stabsweep {usage} [KEY=VALUE ...], got {got}")
     return Path(folders[0]) if folders else Path(), options
 
 

@@ -145,7 +145,7 @@ def _explained(
         "ok",
         reason,
         lr,
-        {**fixed, **row.values},
+        {**fixed, **{name: v for name, v in cell.judged[0].point.items() if name != "lr"}},
         math.log10(top / lr),
         asdict(edge),
         row.usable_lr,
@@ -172,11 +172,9 @@ def _warnings(row: Row, cell: Cell) -> list[str]:
     elif cell.lr == tried[-1]:
         found.append("The pick is the highest rate that was tried: raise space.lr.high.")
     for name, value in row.values.items():
-        ran = sorted({record.point[name] for record in cell.judged} - {value})  # type: ignore[type-var]
-        if ran:
+        if cell.judged[0].point[name] != value:
             found.append(
-                f"{name} was scattered and is grouped: {value:g} stands for what ran, "
-                f"{', '.join(f'{v:g}' for v in ran)}."
+                f"{name} was scattered: the edge is that of the values around {value:g} together."
             )
     if len(cell.judged) == 1:
         found.append("One seed only: how much the edge moves from seed to seed is not known.")

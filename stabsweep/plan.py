@@ -197,9 +197,10 @@ def _check_space(
     used = {key for name in names or [optimizer["name"]] for key in OPTIMIZERS[str(name)].defaults}
     for axis in space:
         if axis.name in LIMITS and axis.name not in {"lr", *FIXED, *used}:
+            chosen = ", ".join(map(str, names)) or optimizer["name"]
             raise BadInput(
-                f"space.{axis.name} has no effect on {', '.join(map(str, names)) or optimizer['name']}: "
-                "take the axis away or choose another optimizer"
+                f"space.{axis.name} has no effect on {chosen}: take the axis away or choose "
+                "another optimizer"
             )
         if axis.name in hyper and optimizer["name"] in (names or [optimizer["name"]]):
             for value in axis.values or (axis.low, axis.high):
@@ -239,7 +240,7 @@ def _builder(given: Any, task: Task) -> Callable[[], nn.Module]:
             f"give a function that makes it, lambda: {type(given).__name__}(...)"
         )
     if callable(given):
-        return given
+        return given  # type: ignore[return-value]
     chosen = _named("model", given)
     name = chosen.pop("name")
     return lambda: models.build(name, task.signature, **chosen)

@@ -103,7 +103,7 @@ class Run:
         last = chunks[-1]
         curves = np.concatenate([chunk.curves for chunk in chunks], axis=1)
         trace = Trace(
-            **dict(zip(CURVES, curves)),
+            **dict(zip(CURVES, curves, strict=True)),
             initial_loss=last.initial_loss,
             blind_loss=self.blind_loss,
             horizon=self.horizon,

@@ -57,8 +57,8 @@ class Cohort(Engine):
         self, theta_P: Tensor, held: dict[str, Tensor], inputs: Tensor, targets: Tensor
     ) -> Tensor:
         """Loss of one trial on one batch: what is differentiated and stacked."""
-        parts = theta_P.split(self._sizes)
-        parameters = {name: part.view(shape) for (name, shape), part in zip(self._shapes, parts)}
+        pairs = zip(self._shapes, theta_P.split(self._sizes), strict=True)
+        parameters = {name: part.view(shape) for (name, shape), part in pairs}
         # A shared buffer is captured, so that torch refuses a model which changes it in place, and
         # named, so that one which replaces it does not take the new one over to the next step.
         tensors = {**parameters, **self._shared, **held}
@@ -110,7 +110,7 @@ class Cohort(Engine):
         index_RKB = torch.stack(
             [
                 self._starts.order(trial).index(start, start + num_steps)
-                for trial, start in zip(self._trials, start_K)
+                for trial, start in zip(self._trials, start_K, strict=True)
             ],
             dim=1,
         ).to(setup.device)
@@ -122,7 +122,7 @@ class Cohort(Engine):
         # Kept here: on `self` it would be a cycle, and the memory would outlive a halved engine.
         gradient = vmap(grad_and_value(self._loss))
         curves_R4K = []
-        for index_KB, lr_K1, step_K1 in zip(index_RKB, lr_RK1, step_RK1):
+        for index_KB, lr_K1, step_K1 in zip(index_RKB, lr_RK1, step_RK1, strict=True):
             inputs, targets = setup.task.batch(index_KB)
             grad_KP, loss_K = gradient(self._theta_KP, self._held_K, inputs, targets)
             norm_K1 = torch.linalg.vector_norm(grad_KP, dim=1, keepdim=True)
@@ -179,7 +179,7 @@ def _own(one: nn.Module, other: nn.Module) -> frozenset[str]:
 
     Frozen parameters, since an init or its gain may change them, and buffers drawn at random.
     """
-    pairs = zip(untrained(one), untrained(other))
+    pairs = zip(untrained(one), untrained(other), strict=True)
     return frozenset(
         name
         for (name, ours), (_, theirs) in pairs

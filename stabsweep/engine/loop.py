@@ -75,7 +75,7 @@ class Loop(Engine):
         index_RB = self._starts.order(trial).index(start, stop)
         rows = []
         with borrowed_generators(setup.device):
-            for step, index_B, lr in zip(range(start, stop), index_RB, lr_R):
+            for step, index_B, lr in zip(range(start, stop), index_RB, lr_R, strict=True):
                 seed_generators(setup.device, trial.seed, TRAIN_NOISE, step)
                 rows.append(self._train_step(index_B, float(lr)))
         curves = np.empty((len(CURVES), stop - start), setup.curve_type)

@@ -33,7 +33,7 @@ class Optimizer(ABC):
         """Fresh buffers for rows of weights."""
         return {name: torch.zeros_like(theta_KP) for name in self.buffers}
 
-    def check(self, hyper: Mapping[str, float]) -> None:
+    def check(self, hyper: Mapping[str, float]) -> None:  # noqa: B027  Most rules take all.
         """Nothing, if the hyperparameters go together.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stabsweep.numerals import plural, rate
+from stabsweep.numerals import plural, rate, round_rate
 from stabsweep.pick import Pick
 from stabsweep.records import Point, Value
 from stabsweep.region import Region, Row
@@ -64,8 +64,10 @@ def picked_row(region: Region, pick: Pick) -> int | None:
     if not pick.is_ok:
         return None
     for number, row in enumerate(region.rows):
-        if all(pick.hyperparameters.get(name) == value for name, value in row.values.items()):
-            return number
+        for record in (record for cell in row.cells for record in cell.judged):
+            same_rate = round_rate(record.lr, down=True) == pick.lr
+            if same_rate and all(pick.hyperparameters[n] == record.point[n] for n in row.values):
+                return number
     return None
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabsweep.edge import Edge
 from stabsweep.pick import Pick
 from stabsweep.records import Record
-from stabsweep.region import Cell, Edge, Region
+from stabsweep.region import Cell, Region
 from stabsweep.report.conclusion import axis_label, lr_range, picked_row, row_label
 from stabsweep.report.style import ON_SCALE, STYLES, outcome
 

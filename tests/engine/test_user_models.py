@@ -167,6 +167,15 @@ def test_a_trial_that_comes_late_has_its_own_state(build_model):
 
 
 @pytest.mark.parametrize("build_model", STACKING, ids=lambda cls: cls.__name__)
+def test_dropping_a_trial_leaves_the_others_their_state(build_model):
+    setup = setup_of(build_model, torch.float32, "sgd")
+    engine = Cohort(setup, 3)
+    survivors = train(engine, TRIALS, look=lambda chunks: engine.drop(0))
+    assert sorted(survivors) == [1, 2]
+    assert_same(survivors, train(Cohort(setup, 3), TRIALS), build_model not in ROUNDING)
+
+
+@pytest.mark.parametrize("build_model", STACKING, ids=lambda cls: cls.__name__)
 def test_a_neighbours_nan_never_leaks(build_model):
     setup = setup_of(build_model, torch.float32, "sgd")
     calm, beside = train(Cohort(setup, 3), TRIALS), train(Cohort(setup, 4), [NAN, *TRIALS])

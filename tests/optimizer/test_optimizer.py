@@ -110,9 +110,8 @@ def stacked(name, nesterov, rows, dtype, late=0):
                 buffer[-1] = 0
         lr_K1 = column(rate(r, max(s, 0)) for r, s in zip(rows, steps, strict=True))
         step_K1 = column(max(s, 0) for s in steps)
-        grad_KP = torch.stack(
-            [gradient(theta, s) for theta, s in zip(theta_KP, steps, strict=True)]
-        )
+        pairs = zip(theta_KP, steps, strict=True)
+        grad_KP = torch.stack([gradient(theta, s) for theta, s in pairs])
         theta_KP = theta_KP + rule.delta(theta_KP, grad_KP, state, hyper, lr_K1, step_K1)
         path.append(theta_KP)
     return torch.stack(path)

@@ -5,7 +5,6 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from stabsweep.errors import BadInput
 from stabsweep.task.digits import Digits
 
 
@@ -27,20 +26,7 @@ def test_pixels_are_standardised_together():
     assert inputs_ND.abs().max() < 2
 
 
-@pytest.mark.parametrize(
-    "as_sequence, kind, shape",
-    [("none", "vector", (64,)), ("rows", "sequence", (8, 8)), ("pixels", "sequence", (64, 1))],
-)
-def test_each_form_holds_the_same_pixels(as_sequence, kind, shape):
-    task = Digits(as_sequence)
-    assert (task.signature.kind, task.signature.length) == (kind, shape[0] if shape[1:] else 1)
-    assert task.signature.num_inputs == shape[-1]
-    inputs, labels = task.batch(torch.tensor([[3, 5], [0, 1796]]))
-    assert inputs.shape == (2, 2, *shape)
-    assert torch.equal(inputs.flatten(2), Digits().batch(torch.tensor([[3, 5], [0, 1796]]))[0])
+def test_a_batch_has_the_leading_shape_of_its_index():
+    inputs, labels = Digits().batch(torch.tensor([[3, 5], [0, 1796]]))
+    assert inputs.shape == (2, 2, 64)
     assert labels.tolist() == load_digits().target[[[3, 5], [0, 1796]]].tolist()
-
-
-def test_an_unknown_form_is_refused():
-    with pytest.raises(BadInput, match="task.as_sequence='pixel' is not known.*mean pixels"):
-        Digits("pixel")  # type: ignore[arg-type]

@@ -12,10 +12,10 @@ from stabsweep.errors import BadInput
 K, B = 3, 4
 PAIRS = [
     ("mlp", "digits", {}),
-    ("mlp", "digits", {"as_sequence": "rows"}),
+    ("mlp", "sequential_digits", {"step": "row"}),
     ("mlp", "adding", {"num_examples": 50}),
-    ("rnn", "digits", {"as_sequence": "rows"}),
-    ("rnn", "digits", {"as_sequence": "pixels"}),
+    ("rnn", "sequential_digits", {"step": "row"}),
+    ("rnn", "sequential_digits", {"step": "pixel"}),
     ("rnn", "adding", {"num_examples": 50}),
     ("transformer", "text", {"length": 16}),
     ("vector", "quadratic", {}),

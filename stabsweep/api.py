@@ -111,9 +111,7 @@ def resume(folder: str | Path, watcher: Watcher | str = "auto") -> Result:
         raise BadInput(f"{folder}/config.yaml does not describe a sweep: {error}") from None
 
 
-def _run(
-    plan: Plan, config: dict[str, Any], folder: Path | None, watcher: Watcher | str
-) -> Result:
+def _run(plan: Plan, config: dict[str, Any], folder: Path | None, watcher: Watcher | str) -> Result:
     done = _done(folder, config) if folder else []
     rule = sampler.build(
         plan.sampler,

@@ -13,7 +13,7 @@ import numpy as np
 from stabsweep.engine import Chunk
 from stabsweep.executor import Local
 from stabsweep.progress import Progress, Watcher
-from stabsweep.records import CURVES, Record, Trace, Trial, Value, finite
+from stabsweep.records import CURVES, Record, Trace, Trial, Value, Verdict, finite
 from stabsweep.region import Region, find_region
 from stabsweep.space import Space
 from stabsweep.store import Store
@@ -78,6 +78,8 @@ class Run:
     def _take(self, chunk: Chunk) -> None:
         """One piece of a trial's curves: kept, reported, and judged when the trial ends here."""
         number, num_steps = chunk.trial, chunk.curves.shape[1]
+        if chunk.error is not None:
+            return self._fail(self._trials[number], chunk.error)
         if chunk.start_step == 0:
             self._chunks[number] = []
         self._chunks[number].append(chunk)
@@ -97,6 +99,24 @@ class Run:
             if not chunk.is_done:
                 self.executor.drop(number)
             self._finish(trial, "complete" if chunk.is_done else "pruned")
+
+    def _fail(self, trial: Trial, error: str) -> None:
+        """A trial that ended with an error of the model's own: nothing to judge, but recorded."""
+        chunks = self._chunks.pop(trial.number, [])
+        self._keep(
+            Record(
+                trial.number,
+                trial.point,
+                trial.seed,
+                Verdict.INVALID,
+                state="failed",
+                reason="It ended with an error of the model's own.",
+                steps=sum(chunk.curves.shape[1] for chunk in chunks),
+                horizon=self.horizon,
+                blind_loss=self.blind_loss,
+                error=error,
+            )
+        )
 
     def _finish(self, trial: Trial, state: str) -> None:
         chunks = self._chunks.pop(trial.number)
@@ -133,13 +153,16 @@ class Run:
             seconds=round(sum(chunk.seconds for chunk in chunks), 6),
             trace=self.store.save_trace(trial.number, trace) if self.store else None,
         )
+        self._keep(record)
+
+    def _keep(self, record: Record) -> None:
         self.study.tell(record)
         if self.store:
             self.store.append(record)
         self.records.append(record)
         self._counts[record.verdict] += 1
-        self._num_pruned += state == "pruned"
-        del self._trials[trial.number]
+        self._num_pruned += record.state == "pruned"
+        del self._trials[record.trial]
 
     def _value(self, trial: Trial, name: str) -> Value:
         return trial.point[name] if name in trial.point else self.fixed[name]

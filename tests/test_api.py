@@ -184,3 +184,23 @@ def test_losses_that_are_not_finite_are_null_in_the_table(tmp_path):
     text = (tmp_path / "run" / "records.jsonl").read_text()
     assert "NaN" not in text and "Infinity" not in text and '"final_loss": null' in text
     assert math.isnan(stabsweep.load(tmp_path / "run").records["final_loss"].iloc[-1])
+
+
+def test_a_trial_that_the_model_itself_refuses_is_failed_and_ends_no_sweep(tmp_path):
+    class Picky(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.readout = nn.Linear(64, 10)
+
+        def forward(self, inputs):
+            if self.readout.weight.abs().max() > 50:
+                raise ValueError("weights too large")
+            return self.readout(inputs)
+
+    space = {"lr": {"low": 1e-2, "high": 1e6}}
+    result = stabsweep.sweep(Picky, "digits", space, "sgd", folder=tmp_path / "run", **TINY)
+    failed = [record for record in result.region.records if record.state == "failed"]
+    assert 0 < len(failed) < 12 and result.region.rows[0].best is not None
+    assert {record.error for record in failed} == {"ValueError: weights too large"}
+    assert "weights too large" in (tmp_path / "run" / "report.html").read_text()
+    assert stabsweep.load(tmp_path / "run").pick == result.pick

@@ -84,7 +84,7 @@ def test_the_answer_is_printed_with_its_evidence(tmp_path, capsys):
     out = capsys.readouterr().out
     pick = yaml.safe_load((tmp_path / "run" / "pick.yaml").read_text())
     assert code == (0 if pick["status"] == "ok" else 1)
-    for word in ("adamw on mlp", "edge", "Trials", "Pruned", "Files", "map.png"):
+    for word in ("sgd on mlp", "edge", "Trials", "Pruned", "Files", "map.png"):
         assert word in out
 
 
@@ -101,7 +101,7 @@ def test_every_verb_prints_json_and_yaml(swept, capsys, verb, form, read):
 def test_the_pick_can_be_pasted_into_other_commands(swept, capsys):
     assert main(["pick", str(swept), "format=overrides"]) == 0
     overrides = capsys.readouterr().out.split()
-    assert overrides[0].startswith("lr=") and "clip_norm=null" in overrides
+    assert overrides[0].startswith("lr=") and "optimizer=sgd" in overrides
     assert main(["pick", str(swept), "format=flags"]) == 0
     flags = capsys.readouterr().out.split()
     assert flags[0].startswith("--lr=") and all(flag.startswith("--") for flag in flags)

@@ -36,7 +36,6 @@ def test_cohort_and_loop_agree_on_the_gpu(model, task):
         assert ours.final_loss == pytest.approx(theirs.final_loss, rel=1e-6)
 
 
-
 def test_auto_takes_the_gpu():
     from stabsweep.plan import find_device
 

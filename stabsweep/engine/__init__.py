@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stabsweep.engine._base import Chunk, Engine, Setup
+from stabsweep.engine._base import Chunk, Engine, Setup, is_out_of_memory
 from stabsweep.engine.auto import choose, obstacle
 from stabsweep.engine.cohort import Cohort
 from stabsweep.engine.loop import Loop
@@ -37,4 +37,14 @@ def build(name: str, setup: Setup, trials: list[Trial], capacity: int) -> tuple[
     raise unknown("engine", name, ENGINES)
 
 
-__all__ = ["ENGINES", "Chunk", "Cohort", "Engine", "Loop", "Setup", "build", "choose"]
+__all__ = [
+    "ENGINES",
+    "Chunk",
+    "Cohort",
+    "Engine",
+    "Loop",
+    "Setup",
+    "build",
+    "choose",
+    "is_out_of_memory",
+]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from stabsweep.model import initialize
 from stabsweep.optimizer import Optimizer
-from stabsweep.records import Array, Trial, Value
+from stabsweep.records import CURVES, Array, Trial, Value
 from stabsweep.task import BatchOrder, Task
 
 PROBE_BATCHES = 5
@@ -80,7 +80,8 @@ class Chunk:
         displacement: distance of the weights now from the first, over the norm of the first.
         is_done: whether the trial has reached its horizon.
         seconds: the trial's share of the time that the piece took.
-        error: what ended the trial other than training; None normally.
+        error: what the model or the task raised, which ended the trial; None normally. Then there
+            are no curves.
     """
 
     trial: int
@@ -91,6 +92,13 @@ class Chunk:
     is_done: bool
     seconds: float = 0.0
     error: str | None = None
+
+    @classmethod
+    def failed(cls, trial: Trial, error: Exception) -> Chunk:
+        """The end of a trial in an error that is not a matter of training."""
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        curves = np.empty((len(CURVES), 0))
+        return cls(trial.number, 0, curves, math.nan, math.nan, is_done=True, error=text)
 
 
 class Engine(ABC):
@@ -202,6 +210,11 @@ def untrained(module: nn.Module) -> list[tuple[str, Tensor]]:
     """The buffers, and the parameters that are frozen, with their names."""
     frozen = [(name, p) for name, p in module.named_parameters() if not p.requires_grad]
     return [*frozen, *module.named_buffers()]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the memory of the device or of the host is used up."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 TRAIN_NOISE, PROBE_NOISE = 2, 3

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from stabsweep.engine import Chunk, Engine, Setup, build
+from stabsweep.engine import Chunk, Engine, Setup, build, is_out_of_memory
 from stabsweep.records import Trial, Value
 from stabsweep.space import SPLITTING
 
@@ -85,12 +85,23 @@ class Local:
         return engine
 
     def advance(self, num_steps: int) -> list[Chunk]:
-        """Trains every running trial on; see `Engine.advance`."""
+        """Trains every running trial on; see `Engine.advance`.
+
+        An error of the model's own ends the trial, when it trains alone; a whole cohort does not
+        fail for one, since what can be stacked cannot look at values.
+        """
         chunks: list[Chunk] = []
-        for key in list(self._engines):
-            if not self._fits(key, lambda engine: chunks.extend(engine.advance(num_steps))):
-                self._waiting[key].extendleft(reversed(self._engines[key].trials))
-                self._halve(key)
+        for key, engine in list(self._engines.items()):
+            try:
+                if not self._fits(key, lambda engine: chunks.extend(engine.advance(num_steps))):
+                    self._waiting[key].extendleft(reversed(self._engines[key].trials))
+                    self._halve(key)
+            except Exception as error:
+                if len(engine.trials) != 1 or is_out_of_memory(error):
+                    raise
+                (trial,) = engine.trials
+                engine.drop(trial.number)
+                chunks.append(Chunk.failed(trial, error))
         self.admit([])
         return chunks
 
@@ -103,7 +114,7 @@ class Local:
         try:
             work(self._engines[key])
         except RuntimeError as error:
-            if not _is_memory(error) or self._engines[key].capacity == 1:
+            if not is_out_of_memory(error) or self._engines[key].capacity == 1:
                 raise
             return False
         return True
@@ -129,7 +140,3 @@ class Local:
         for queue in self._waiting.values():
             for trial in [trial for trial in queue if trial.number == number]:
                 queue.remove(trial)
-
-
-def _is_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

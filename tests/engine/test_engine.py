@@ -29,10 +29,11 @@ def test_every_reference_cell_is_stacked(cell, monkeypatch):
 
 
 def test_the_probe_is_not_thrown_off_by_rates_that_diverge():
-    setup = make_setup("transformer", "adamw", dtype=torch.float32)
-    wild = make_trials({"lr": 1e30}, {"lr": 1e10}, {"lr": 1e-4}, {"lr": 1e3})
-    assert isinstance(build("auto", setup, wild, 4)[0], Cohort)
-    assert isinstance(build("auto", setup, wild[:2], 4)[0], (Cohort, Loop))
+    # At such a rate one update of Adam carries two roundings of one gradient apart.
+    setup = make_setup("transformer", "adam", dtype=torch.float32)
+    wild = make_trials({"lr": 1e5}, {"lr": 1e5}, {"lr": 1e30}, {"lr": 1e-4}, {"lr": 1e-3})
+    engine, why = build("auto", setup, wild, 4)
+    assert isinstance(engine, Cohort), why
 
 
 def test_the_probe_leaves_no_trace():

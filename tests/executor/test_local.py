@@ -267,6 +267,29 @@ def test_trials_that_were_in_training_begin_again_before_those_that_wait(memory)
     assert [(chunk.trial, chunk.start_step) for chunk in chunks] == [(0, 0), (1, 0)]
 
 
+def test_memory_that_runs_out_as_trials_join_loses_none_of_those_in_training(memory, expected):
+    memory(3, "admit")
+    executor = make_local(cohort_size=4)
+    executor.admit(TRIALS[:2])
+    assert len(executor.advance(5)) == 2
+    executor.admit(TRIALS[2:4])
+    assert executor.num_running == 4
+    first = executor.advance(5)
+    assert [(chunk.trial, chunk.start_step) for chunk in first] == [(0, 0), (1, 0)]
+    assert np.array_equal(first[0].curves, expected[0].curves[:, :5])
+    done = {chunk.trial for _ in range(20) for chunk in executor.advance(5) if chunk.is_done}
+    assert done == {0, 1, 2, 3}
+
+
+def test_the_next_optimizer_starts_with_what_fitted(memory):
+    memory(2)
+    executor = make_local(cohort_size=4)
+    executor.admit([trial for trial in MIXED if trial.point["optimizer"] == "sgd"])
+    executor.advance(5)
+    executor.admit([trial for trial in MIXED if trial.point["optimizer"] == "adam"])
+    assert len(executor.advance(5)) == 2 + 2
+
+
 def test_memory_that_runs_out_late_starts_its_trials_over(monkeypatch, expected):
     """As when another program takes the memory while ours trains."""
     calls = []

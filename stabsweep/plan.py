@@ -24,8 +24,9 @@ from stabsweep.task import Task
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
-COHORT_SIZE = {"cpu": 32, "cuda": 512}
-"""Trials stacked at once by default: what fits the cache of a CPU, and what fills a GPU."""
+COHORT_SIZE = {"cpu": 24, "cuda": 512}
+"""Trials stacked at once by default. On a CPU more of them gain nothing and fall out of the cache
+(`benchmarks/throughput.py --trials`); the number for a GPU is not measured yet."""
 
 MAX_SEED = 2**63 - 1
 """The largest seed that every generator takes."""
@@ -106,7 +107,7 @@ class Plan:
             optimizer=optimizer,
             fixed=fixed,
             seeds=find_seeds(given["seeds"]),
-            cohort_size=_optional_count(given, "cohort_size", COHORT_SIZE.get(device.type, 32)),
+            cohort_size=_optional_count(given, "cohort_size", COHORT_SIZE[device.type]),
             rung_steps=_optional_count(
                 given, "rung_steps", max(math.ceil(given["horizon"] / NUM_RUNGS), 1)
             ),

@@ -7,12 +7,12 @@ alone, so any set of them can be read: a grid, random points, a sweep that was i
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
 from scipy import special
 
 from stabsweep.edge import Edge, find_edge
@@ -39,7 +39,7 @@ class Cell:
     lr: float
     records: tuple[Record, ...]
 
-    @property
+    @cached_property
     def judged(self) -> tuple[Record, ...]:
         """The trials that say something about their learning rate."""
         return tuple(r for r in self.records if r.state != "failed" and r.verdict.is_judged)
@@ -62,17 +62,17 @@ class Cell:
         high = special.betaincinv(held + 0.5, failed + 0.5, 0.975) if failed else 1.0
         return float(low), float(high)
 
-    @property
+    @cached_property
     def loss(self) -> float:
         """Median final loss over the seeds, where an unstable trial counts as infinite."""
         losses = [_loss(record) for record in self.judged]
-        return float(np.median(losses)) if losses else math.inf
+        return statistics.median(losses) if losses else math.inf
 
     @property
     def mean_loss(self) -> float:
         """Mean final loss over the seeds; infinite when one is unstable."""
         losses = [_loss(record) for record in self.judged]
-        return float(np.mean(losses)) if losses else math.inf
+        return statistics.fmean(losses) if losses else math.inf
 
     @property
     def is_sound(self) -> bool:
@@ -161,25 +161,19 @@ def _settled(row: Sequence[Record]) -> list[Record]:
     rates of its row, with the same seed where those were tried: if one of them learned or failed,
     this one is not too slow. Where nothing of the row learned, a stall stays provisional.
     """
+    known = [r for r in row if not r.provisional and r.verdict.is_judged and r.state != "failed"]
+    any_learned = any(record.verdict.is_learned for record in known)
     settled = []
     for record in row:
         if record.provisional:
-            lower = [
-                other
-                for other in row
-                if other.lr < record.lr
-                and not other.provisional
-                and other.verdict.is_judged
-                and other.state != "failed"
-            ]
+            lower = [other for other in known if other.lr < record.lr]
             lower = [other for other in lower if other.seed == record.seed] or lower
             if lower:
                 other = max(lower, key=lambda r: (r.verdict.is_learned, r.lr))
                 did = "learned" if other.verdict.is_learned else "failed already"
                 reason = f"{record.reason} A lower rate of its row {did} ({rate(other.lr)})."
                 record = replace(record, verdict=Verdict.COLLAPSED, reason=reason)
-            known = bool(lower) or any(other.verdict.is_learned for other in row)
-            record = replace(record, provisional=not known)
+            record = replace(record, provisional=not lower and not any_learned)
         settled.append(record)
     return settled
 
@@ -236,7 +230,7 @@ def _read_row(space: Space, key: tuple[Value, ...], records: Sequence[Record]) -
         return row
     top = min(learned, key=lambda i: cells[i].loss)
     blinds = [record.blind for record in judged if record.blind is not None]
-    scale = max(float(np.median(blinds)) - cells[top].loss, 0.0) if blinds else 0.0
+    scale = max(statistics.median(blinds) - cells[top].loss, 0.0) if blinds else 0.0
     usable = _around(cells, top, cells[top].loss + LOSS_OF_USE * scale)
     good = _around(cells, top, cells[top].loss + LOSS_OF_GOOD * scale)
     return replace(row, best=cells[top], usable_lr=usable[1], good_band=good, window=usable)

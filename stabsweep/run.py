@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -20,8 +21,9 @@ from stabsweep.store import Store
 from stabsweep.study import Study
 from stabsweep.verdict import judge
 
-REGION_SECONDS = 1.0
-"""Time between two looks at the region for the live display: it costs milliseconds a row."""
+REGION_SECONDS, REGION_SHARE = 1.0, 0.01
+"""Least time between two looks at the region for the live display, and the most of the whole time
+that they may take: with thousands of trials a look costs a tenth of a second."""
 
 
 @dataclass
@@ -61,7 +63,7 @@ class Run:
         self._trial_steps = 0
         self._began = time.perf_counter()
         self._region: Region | None = None
-        self._region_at = -math.inf
+        self._region_due = 0.0
 
     def run(self) -> None:
         """Runs until every trial has ended, or until it is interrupted: records are kept."""
@@ -93,7 +95,7 @@ class Run:
         }
         losses = chunk.curves[0]
         is_finite = np.isfinite(chunk.curves[:2]).all()
-        loss = float(np.median(losses)) if is_finite else math.nan
+        loss = statistics.median(losses.tolist()) if is_finite else math.nan
         wants_stop = self.study.report(number, chunk.start_step + num_steps, loss, known)
         if chunk.is_done or wants_stop:
             if not chunk.is_done:
@@ -168,10 +170,12 @@ class Run:
         return trial.point[name] if name in trial.point else self.fixed[name]
 
     def progress(self) -> Progress:
-        """How far the sweep has come; the region is looked at once a second."""
+        """How far the sweep has come; the region is looked at once a second or less."""
         now = time.perf_counter()
-        if now - self._region_at > REGION_SECONDS and self.records:
-            self._region, self._region_at = find_region(self.space, self.records), now
+        if now > self._region_due and self.records:
+            self._region = find_region(self.space, self.records)
+            took = time.perf_counter() - now
+            self._region_due = now + max(REGION_SECONDS, took / REGION_SHARE)
         row = self._region.best_row if self._region else None
         best = row.best if row else None
         edge = row.edge if row else None

@@ -18,20 +18,22 @@ class Progress:
         num_done: trials that have ended, those of an earlier run that is resumed included.
         num_before: trials that had ended before this run began.
         num_running: trials in training now.
+        part_done: how many whole trials the running ones amount to, by their steps.
         num_pruned: trials stopped early.
         trial_steps: optimizer steps done in this run, summed over trials.
         seconds: time since this run began.
         eta_seconds: estimated time to the end; None when nothing can be said yet.
-        counts: verdict -> number of trials.
+        counts: verdict -> number of trials; what is known of verdicts may be a second old.
         best_lr, best_loss: the lowest final loss of a stable trial and its learning rate.
         edge_lr, edge_low, edge_high: the edge of the best row with its interval, once met.
-        records: the records so far, in the order in which they ended.
+        records: the records so far, stalls settled by their rows.
     """
 
     num_trials: int
     num_done: int = 0
     num_before: int = 0
     num_running: int = 0
+    part_done: float = 0.0
     num_pruned: int = 0
     trial_steps: int = 0
     seconds: float = 0.0
@@ -43,6 +45,11 @@ class Progress:
     edge_low: float | None = None
     edge_high: float | None = None
     records: Sequence[Record] = ()
+
+    @property
+    def share(self) -> float:
+        """Share of the work that is done, in [0, 1]; it moves before the first trial ends."""
+        return min((self.num_done + self.part_done) / max(self.num_trials, 1), 1.0)
 
     @property
     def trials_per_second(self) -> float:

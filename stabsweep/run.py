@@ -56,13 +56,13 @@ class Run:
 
     def __post_init__(self) -> None:
         self._num_before = len(self.records)
-        self._counts = Counter(record.verdict for record in self.records)
         self._num_pruned = sum(record.state == "pruned" for record in self.records)
         self._trials: dict[int, Trial] = {}
         self._chunks: dict[int, list[Chunk]] = {}
         self._trial_steps = 0
         self._began = time.perf_counter()
         self._region: Region | None = None
+        self._counts: Mapping[Verdict, int] = {}
         self._region_due = 0.0
 
     def run(self) -> None:
@@ -76,6 +76,8 @@ class Run:
             for chunk in self.executor.advance(self.rung_steps):
                 self._take(chunk)
             self.watcher.update(self.progress())
+        self._region_due = 0.0
+        self.watcher.update(self.progress())
 
     def _take(self, chunk: Chunk) -> None:
         """One piece of a trial's curves: kept, reported, and judged when the trial ends here."""
@@ -162,7 +164,6 @@ class Run:
         if self.store:
             self.store.append(record)
         self.records.append(record)
-        self._counts[record.verdict] += 1
         self._num_pruned += record.state == "pruned"
         del self._trials[record.trial]
 
@@ -173,7 +174,9 @@ class Run:
         """How far the sweep has come; the region is looked at once a second or less."""
         now = time.perf_counter()
         if now > self._region_due and self.records:
+            # Its records: there a stall is named by its row, too slow or collapsed.
             self._region = find_region(self.space, self.records)
+            self._counts = Counter(record.verdict for record in self._region.records)
             took = time.perf_counter() - now
             self._region_due = now + max(REGION_SECONDS, took / REGION_SHARE)
         row = self._region.best_row if self._region else None
@@ -183,23 +186,24 @@ class Run:
         done = len(self.records) - self._num_before
         todo = self.study.num_trials - len(self.records)
         running_steps = sum(c.curves.shape[1] for cs in self._chunks.values() for c in cs)
-        # Running trials count by their steps, so that the estimate is there before the first ends.
-        worth = done + running_steps / self.horizon
-        eta = seconds * max(todo + done - worth, 0) / worth if worth > 0 else None
+        part_done = running_steps / self.horizon
+        rate = (done + part_done) / seconds
+        eta = max(todo - part_done, 0) / rate if rate > 0 else None
         return Progress(
             num_trials=self.study.num_trials,
             num_done=len(self.records),
             num_before=self._num_before,
             num_running=self.executor.num_running,
+            part_done=part_done,
             num_pruned=self._num_pruned,
             trial_steps=self._trial_steps,
             seconds=seconds,
             eta_seconds=eta,
-            counts=dict(self._counts),
+            counts=self._counts,
             best_lr=best.lr if best else None,
             best_loss=best.loss if best else None,
             edge_lr=edge.lr if edge else None,
             edge_low=edge.low if edge else None,
             edge_high=edge.high if edge else None,
-            records=self.records,
+            records=self._region.records if self._region else (),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from itertools import groupby
 
 from rich.text import Text
@@ -31,7 +32,7 @@ SPINNERS = ("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\")
 class LiveView:
     """The lines that show a sweep while it runs.
 
-    Cheap enough to be drawn four times a second: each record is looked at once.
+    Cheap enough to be drawn four times a second: the records are looked at when there are new ones.
 
     Args:
         space: gives the ends of the map and the order of its rows; without it they are read from
@@ -42,10 +43,10 @@ class LiveView:
     def __init__(self, space: Space | None = None, unicode: bool = True) -> None:
         self.unicode = unicode
         self._space = space
+        self._records: Sequence[Record] | None = None
         self._seen: list[tuple[tuple[Value, ...], float, str]] = []
         self._found_rows: dict[tuple[Value, ...], None] = {}
         self._found: Counter[str] = Counter()
-        self._placed = 0
         self._frame: tuple[float, float, int] | None = None
         self._bins: dict[tuple[Value, ...], list[Counter[str]]] = {}
 
@@ -84,11 +85,8 @@ class LiveView:
         return Text.assemble((spin, "cyan"), name, pad, (clock, "dim"))
 
     def _map(self, progress: Progress, width: int) -> list[Text]:
-        for record in progress.records[len(self._seen) :]:
-            row, name = _row(record), outcome(record)
-            self._seen.append((row, math.log10(record.lr), name))
-            self._found_rows.setdefault(row)
-            self._found[name] += 1
+        if progress.records is not self._records:
+            self._look(progress.records)
         ends = self._ends()
         if ends is None:
             return []
@@ -110,6 +108,13 @@ class LiveView:
                     line.append(glyph * count, style=f"{style.ink} on {style.colour}")
             lines.append(line)
         return [*lines, *self._scale(progress, ends, columns, margin)]
+
+    def _look(self, records: Sequence[Record]) -> None:
+        """Reads all records anew: an earlier one may have another verdict by now."""
+        self._records, self._frame = records, None
+        self._seen = [(_row(r), math.log10(r.lr), outcome(r)) for r in records]
+        self._found_rows = dict.fromkeys(row for row, _, _ in self._seen)
+        self._found = Counter(name for _, _, name in self._seen)
 
     def _ends(self) -> tuple[float, float] | None:
         if self._space is None:
@@ -134,13 +139,13 @@ class LiveView:
 
     def _fill_bins(self, frame: tuple[float, float, int], rows: list[tuple[Value, ...]]) -> None:
         low, high, columns = frame
-        if frame != self._frame or set(rows) != set(self._bins):
-            self._frame, self._placed = frame, 0
-            self._bins = {row: [Counter() for _ in range(columns)] for row in rows}
-        for row, x, name in self._seen[self._placed :]:
+        if frame == self._frame:
+            return
+        self._frame = frame
+        self._bins = {row: [Counter() for _ in range(columns)] for row in rows}
+        for row, x, name in self._seen:
             place = int(min(max((x - low) / (high - low), 0.0), 1.0) * (columns - 1) + 0.5)
             self._bins[row if row in self._bins else ()][place][name] += 1
-        self._placed = len(self._seen)
 
     def _scale(
         self, progress: Progress, ends: tuple[float, float], columns: int, margin: int
@@ -207,8 +212,7 @@ class LiveView:
         return [*lines, line]
 
     def _bar(self, progress: Progress, width: int) -> Text:
-        total = max(progress.num_trials, 1)
-        share = min(progress.num_done / total, 1.0)
+        share = progress.share
         words = f" {progress.num_done}/{progress.num_trials}  {math.floor(share * 100)}%"
         if progress.trials_per_second > 0:
             words += f"  {rate(progress.trials_per_second)} trials/s"

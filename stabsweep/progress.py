@@ -23,7 +23,7 @@ class Progress:
         trial_steps: optimizer steps done in this run, summed over trials.
         seconds: time since this run began.
         eta_seconds: estimated time to the end; None when nothing can be said yet.
-        counts: verdict -> number of trials; what is known of verdicts may be a second old.
+        counts: verdict -> number of trials that have ended.
         best_lr, best_loss: the lowest final loss of a stable trial and its learning rate.
         edge_lr, edge_low, edge_high: the edge of the best row with its interval, once met.
         records: the records so far, stalls settled by their rows.

@@ -62,7 +62,7 @@ class Run:
         self._trial_steps = 0
         self._began = time.perf_counter()
         self._region: Region | None = None
-        self._counts: Mapping[Verdict, int] = {}
+        self._counts = Counter(record.verdict for record in self.records)
         self._region_due = 0.0
 
     def run(self) -> None:
@@ -76,8 +76,6 @@ class Run:
             for chunk in self.executor.advance(self.rung_steps):
                 self._take(chunk)
             self.watcher.update(self.progress())
-        self._region_due = 0.0
-        self.watcher.update(self.progress())
 
     def _take(self, chunk: Chunk) -> None:
         """One piece of a trial's curves: kept, reported, and judged when the trial ends here."""
@@ -164,6 +162,7 @@ class Run:
         if self.store:
             self.store.append(record)
         self.records.append(record)
+        self._counts[record.verdict] += 1
         self._num_pruned += record.state == "pruned"
         del self._trials[record.trial]
 
@@ -173,7 +172,8 @@ class Run:
     def progress(self) -> Progress:
         """How far the sweep has come; the region is looked at once a second or less."""
         now = time.perf_counter()
-        if now > self._region_due and self.records:
+        is_last = len(self.records) == self.study.num_trials
+        if self.records and (now > self._region_due or is_last):
             # Its records: there a stall is named by its row, too slow or collapsed.
             self._region = find_region(self.space, self.records)
             self._counts = Counter(record.verdict for record in self._region.records)
@@ -199,7 +199,7 @@ class Run:
             trial_steps=self._trial_steps,
             seconds=seconds,
             eta_seconds=eta,
-            counts=self._counts,
+            counts=dict(self._counts),
             best_lr=best.lr if best else None,
             best_loss=best.loss if best else None,
             edge_lr=edge.lr if edge else None,

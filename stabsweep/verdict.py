@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabsweep.evidence import DEFAULTS, LIMIT, Evidence, Thresholds
+from stabsweep.numerals import rate
 from stabsweep.records import Array, Trace, Verdict
 
 
@@ -148,8 +149,8 @@ def reason_to_stop(
     recent = excess[-max(3, int(np.sum(step > now - t.stop_runaway_share * horizon))) :]
     if len(recent) >= 3 and recent.min() > t.stop_runaway * scale and recent[-1] >= recent[0]:
         return (
-            f"Loss stayed above {_number(t.stop_runaway)} times its start and was still "
-            f"growing at step {now} (start {_number(initial_loss)}, now {_number(loss[-1])})."
+            f"Loss stayed above {rate(t.stop_runaway)} times its start and was still "
+            f"growing at step {now} (start {rate(initial_loss)}, now {rate(loss[-1])})."
         )
     since = now - max(t.stop_above_share * horizon, t.stop_above_steps)
     if now + 1 < 0.5 * horizon or since < warmup_steps:
@@ -162,16 +163,16 @@ def reason_to_stop(
     if not t.stop_falling * earlier <= later <= t.stop_growing * earlier:
         return None
     return (
-        f"Loss stayed well above its start {_number(initial_loss)} from step "
-        f"{step[-len(recent)]} to step {now} without falling (now {_number(loss[-1])})."
+        f"Loss stayed well above its start {rate(initial_loss)} from step "
+        f"{step[-len(recent)]} to step {now} without falling (now {rate(loss[-1])})."
     )
 
 
 def _first_line(seen: Evidence, trace: Trace, t: Thresholds) -> tuple[Verdict, str]:
     """The verdict and the reason of the first line of the truth table that holds, from line 3."""
     last = trace.num_steps - 1
-    start, final, best = _number(seen.start), _number(seen.final), _number(seen.best)
-    ended = f"ended at {final} (start {start}, blind {_number(float(trace.blind))})"
+    start, final, best = rate(seen.start), rate(seen.final), rate(seen.best)
+    ended = f"ended at {final} (start {start}, blind {rate(float(trace.blind))})"
     is_hidden = seen.is_flat and seen.is_clipped and seen.update_ratio > t.hidden_update_ratio
     first, _, third = seen.rises
     if seen.is_rising and seen.ends_above and third > t.levelling * first:
@@ -185,13 +186,13 @@ def _first_line(seen: Evidence, trace: Trace, t: Thresholds) -> tuple[Verdict, s
     if is_hidden:
         return Verdict.OSCILLATING, (
             f"Clipping engaged to step {last} while each step moved the weights by "
-            f"{_number(seen.update_ratio)} of their norm; loss {ended}."
+            f"{rate(seen.update_ratio)} of their norm; loss {ended}."
         )
     # Without the curve (NaN) the hops are taken for movement: noise is rarely that large.
     is_moving = not seen.update_ratio < t.hop_update_ratio
     if seen.is_flat and is_moving and 0 < t.hop * seen.fall < seen.hop:
         return Verdict.OSCILLATING, (
-            f"Loss changed by {_number(seen.hop)} a step up to step {last}, with no trend; {ended}."
+            f"Loss changed by {rate(seen.hop)} a step up to step {last}, with no trend; {ended}."
         )
     if seen.has_learned and seen.is_exponential:
         reason = f"Loss grew ever faster up to step {last}, from {best} to {final}."
@@ -203,14 +204,14 @@ def _first_line(seen: Evidence, trace: Trace, t: Thresholds) -> tuple[Verdict, s
     if seen.has_learned:
         return _learned(seen, trace, t, ended)
     if seen.was_above or seen.ends_above:
-        peak = f"Loss peaked at {_number(seen.highest)} at step {seen.peak_step}"
+        peak = f"Loss peaked at {rate(seen.highest)} at step {seen.peak_step}"
         return Verdict.COLLAPSED, f"{peak} and {ended}."
     if seen.grad_share < t.dead:
-        share = _number(seen.grad_share)
+        share = rate(seen.grad_share)
         return Verdict.COLLAPSED, f"Gradient at {share} of its first by step {last}; loss {ended}."
     moved = ""
     if math.isfinite(trace.displacement):
-        moved = f"; weights moved by {_number(trace.displacement)} of their norm"
+        moved = f"; weights moved by {rate(trace.displacement)} of their norm"
     return Verdict.TOO_SLOW, f"Undisturbed to step {last}, loss {ended}{moved}."
 
 
@@ -220,9 +221,9 @@ def _learned(seen: Evidence, trace: Trace, t: Thresholds, ended: str) -> tuple[V
         reason = f"{count} of {trace.num_steps} steps are spikes; loss {ended}."
         return Verdict.SPIKY, reason
     if seen.peak - seen.start > max(t.catapult * seen.fall, t.num_errors * seen.noise):
-        peak = f"Loss peaked at {_number(seen.highest)} at step {seen.peak_step}"
+        peak = f"Loss peaked at {rate(seen.highest)} at step {seen.peak_step}"
         return Verdict.RECOVERED, f"{peak}, then fell and {ended}."
-    return Verdict.CONVERGED, f"Loss {ended}, best {_number(seen.best)} by step {seen.best_step}."
+    return Verdict.CONVERGED, f"Loss {ended}, best {rate(seen.best)} by step {seen.best_step}."
 
 
 def _judge_not_finite(trace: Trace, loss: Array, finite: Array, clip_share: float) -> Judgement:
@@ -241,19 +242,10 @@ def _judge_not_finite(trace: Trace, loss: Array, finite: Array, clip_share: floa
         if times >= 10:
             level = 10.0 ** math.floor(math.log10(times))
             step = int(np.argmax(before >= level * start))
-            lead = f"Loss passed {_number(level)} times its start at step {step}"
+            lead = f"Loss passed {rate(level)} times its start at step {step}"
         else:
-            lead = f"Loss was {_number(before[-1])} at step {bad_step - 1}"
+            lead = f"Loss was {rate(before[-1])} at step {bad_step - 1}"
         tail = "" if what == "Loss" else "gradient "
         reason = f"{lead}, {tail}not finite from step {bad_step}."
         verdict = Verdict.DIVERGED
     return Judgement(verdict, reason, bad_step=bad_step, peak_loss=peak, clip_share=clip_share)
-
-
-def _number(value: float) -> str:
-    """Two significant digits, in the short form that a reader expects: 1e4, 0.031, 250."""
-    rounded = float(f"{value:.2g}")
-    if not math.isfinite(rounded) or rounded == 0 or 1e-3 <= abs(rounded) < 1e4:
-        return f"{rounded:g}"
-    mantissa, exponent = f"{rounded:.1e}".split("e")
-    return f"{mantissa.removesuffix('.0')}e{int(exponent)}"

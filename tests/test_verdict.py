@@ -131,7 +131,7 @@ def test_the_reason_tells_the_story():
     loss = np.where(STEPS < 41, 2 * 10.0 ** np.maximum(0, STEPS - 33), math.nan)
     judgement = judge(make_trace(loss))
     assert (
-        judgement.reason == "Loss passed 1e7 times its start at step 40, not finite from step 41."
+        judgement.reason == "Loss passed 1.0e7 times its start at step 40, not finite from step 41."
     )
     assert (judgement.bad_step, judgement.peak_loss) == (41, 2e7)
     assert math.isnan(judgement.final_loss)

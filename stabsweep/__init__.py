@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stabsweep.api import resume, sweep
+    from stabsweep.comparison import compare
     from stabsweep.errors import BadInput
     from stabsweep.pick import Pick, find_pick
     from stabsweep.records import Record, Trace, Verdict
     from stabsweep.region import Region, find_region
+    from stabsweep.rejudging import rejudge
     from stabsweep.result import Result, load
     from stabsweep.space import Axis, Space
     from stabsweep.verdict import Thresholds, judge
@@ -28,10 +30,12 @@ __all__ = [
     "Thresholds",
     "Trace",
     "Verdict",
+    "compare",
     "find_pick",
     "find_region",
     "judge",
     "load",
+    "rejudge",
     "resume",
     "sweep",
 ]
@@ -45,6 +49,8 @@ _HOMES = {
     "space": ["Axis", "Space"],
     "verdict": ["Thresholds", "judge"],
     "api": ["resume", "sweep"],
+    "comparison": ["compare"],
+    "rejudging": ["rejudge"],
 }
 
 

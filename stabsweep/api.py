@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from stabsweep import environment, executor, pruning, report, sampler
+from stabsweep import environment, executor, mirror, pruner, report, sampler
 from stabsweep.errors import BadInput
 from stabsweep.pick import MARGIN_DECADES
 from stabsweep.plan import Plan
@@ -20,8 +22,11 @@ from stabsweep.result import Result
 from stabsweep.run import Run
 from stabsweep.space import Space
 from stabsweep.store import Store, read_config, read_records
-from stabsweep.study import Study
+from stabsweep.study import Study, rehearse
 from stabsweep.task import Task
+
+_APART = ("folder", "storage", "watcher")
+"""Arguments that are no part of what is swept."""
 
 
 def sweep(
@@ -39,8 +44,9 @@ def sweep(
     schedule: str = "constant",
     init: str = "default",
     init_gain: float = 1.0,
-    sampler: str = "grid",
+    sampler: str | Mapping[str, Any] = "grid",
     sampler_seed: int = 0,
+    pruner: str | Mapping[str, Any] = "divergence",
     engine: str = "auto",
     cohort_size: int | None = None,
     rung_steps: int | None = None,
@@ -48,6 +54,7 @@ def sweep(
     dtype: str = "float32",
     margin_decades: float = MARGIN_DECADES,
     folder: str | Path | None = None,
+    storage: str | None = None,
     watcher: Watcher | str = "auto",
 ) -> Result:
     """Finds where training is stable, and a learning rate that is safe.
@@ -65,10 +72,13 @@ def sweep(
         warmup_steps: steps of linear warmup, unless swept; below the horizon.
         clip_norm: global gradient norm to clip at, unless swept; None for no clipping.
         schedule: after the warmup: `constant`, `cosine`, `linear` or `step`.
-        init: `default` (torch's), `xavier`, `kaiming`, `orthogonal`, `normal(std)`, unless swept.
+        init: `default` (torch's), `xavier`, `kaiming`, `orthogonal`, `zeros`, `normal(std)` or
+            `spectral(radius)`, unless swept.
         init_gain: factor of all weight matrices, unless swept.
-        sampler: `grid`, `random` or `sobol`.
+        sampler: `grid`, `random`, `sobol`, `tpe`, or `{"name": ..., **arguments}`: any Optuna
+            sampler is `{"name": "optuna", "target": "module:attribute", "args": {...}}`.
         sampler_seed: seed of the points themselves.
+        pruner: `divergence`, `none`, or `{"name": "optuna", "target": ..., "args": {...}}`.
         engine: `auto`, `cohort` (stacked) or `loop` (one by one).
         cohort_size: trials stacked at once; None chooses by the device.
         rung_steps: steps between two looks at the losses; None is a tenth of the horizon.
@@ -76,6 +86,9 @@ def sweep(
         dtype: `float32` or `float64`.
         margin_decades: distance of the pick from the safe edge, in powers of ten.
         folder: result folder. One that holds the same sweep is gone on with; None keeps nothing.
+        storage: URL of an Optuna storage that gets a copy of every finished trial, for dashboards
+            and other tools: `sqlite:///sweep.db`. It is not part of the sweep: `resume` is given it
+            anew, and no password gets into the folder.
         watcher: `auto`, `live`, `plain`, `off`, or a `Watcher`.
 
     Returns:
@@ -84,14 +97,16 @@ def sweep(
     Raises:
         BadInput: an argument cannot be used; the message says which, why and what to do.
     """
-    given = {key: value for key, value in locals().items() if key not in ("folder", "watcher")}
+    given = {key: value for key, value in locals().items() if key not in _APART}
     plan = Plan.make(given)
     config = {key: _described(value) for key, value in given.items()}
     folder = Path(folder) if folder is not None else None
-    return _run(plan, config, folder, watcher)
+    return _run(plan, config, folder, watcher, storage)
 
 
-def resume(folder: str | Path, watcher: Watcher | str = "auto") -> Result:
+def resume(
+    folder: str | Path, watcher: Watcher | str = "auto", storage: str | None = None
+) -> Result:
     """Goes on with the sweep of a folder: what is recorded is not run again.
 
     Raises:
@@ -106,27 +121,44 @@ def resume(folder: str | Path, watcher: Watcher | str = "auto") -> Result:
                 f"the same arguments and folder={str(folder)!r}"
             )
     try:
-        return sweep(**config, folder=folder, watcher=watcher)
+        return sweep(**config, folder=folder, storage=storage, watcher=watcher)
     except TypeError as error:
         raise BadInput(f"{folder}/config.yaml does not describe a sweep: {error}") from None
 
 
-def _run(plan: Plan, config: dict[str, Any], folder: Path | None, watcher: Watcher | str) -> Result:
+def _run(
+    plan: Plan,
+    config: dict[str, Any],
+    folder: Path | None,
+    watcher: Watcher | str,
+    storage: str | None,
+) -> Result:
     done = _done(folder, config) if folder else []
-    rule = sampler.build(
-        plan.sampler,
-        plan.space,
-        plan.num_trials,
-        plan.seeds,
-        plan.sampler_seed,
+    build = partial(
+        sampler.build,
+        space=plan.space,
+        num_trials=plan.num_trials,
+        seeds=plan.seeds,
+        seed=plan.sampler_seed,
         done={record.trial for record in done},
+        **plan.sampler,
     )
-    config = {**config, "num_planned": rule.num_trials}
+    rule = build()
+    if plan.sampler["name"] == "optuna":
+        rehearse(plan.space, build())
+    stopper = pruner.build(**plan.pruner)
+    if storage is not None:
+        mirror.check_storage(storage)
+    planned = sampler.num_planned(rule, plan.num_trials)
+    config = {**config, "num_planned": planned}
     watcher = report.watcher(watcher, plan.space) if isinstance(watcher, str) else watcher
     store = Store(folder, config, environment.take()) if folder else None
+    known = Result.find(plan.space, [], config)
+    copy = _mirror(storage, folder, known.subject, watcher) if storage else None
+    told = copy.add if copy else None
     run = Run(
         plan.space,
-        Study(plan.space, rule, pruning.DivergencePruner(), plan.seeds, rule.num_trials, done),
+        Study(plan.space, rule, stopper, plan.seeds, planned, done, told),
         executor.Local(plan.setup, plan.engine, plan.cohort_size, watcher.note),
         store,
         watcher,
@@ -138,8 +170,7 @@ def _run(plan: Plan, config: dict[str, Any], folder: Path | None, watcher: Watch
     )
     began = time.perf_counter()
     interrupted = False
-    known = Result.find(plan.space, [], config)
-    watcher.start(known.subject, Progress(rule.num_trials, len(done), len(done)))
+    watcher.start(known.subject, Progress(planned, len(done), len(done)))
     try:
         run.run()
     except KeyboardInterrupt:
@@ -150,6 +181,8 @@ def _run(plan: Plan, config: dict[str, Any], folder: Path | None, watcher: Watch
             f"and go on with: stabsweep resume {folder}"
         ) from None
     finally:
+        if copy:
+            copy.close()
         watcher.stop()
         if store:
             store.close()
@@ -166,6 +199,18 @@ def _run(plan: Plan, config: dict[str, Any], folder: Path | None, watcher: Watch
     return result
 
 
+def _mirror(storage: str, folder: Path | None, subject: str, watcher: Watcher) -> mirror.Mirror:
+    """The copy of a sweep, in a study named after its folder."""
+    if folder is None:
+        return mirror.Mirror(
+            storage, f"{subject} {time.strftime('%Y-%m-%d %H:%M:%S')}", watcher.note
+        )
+    whole = folder.resolve()
+    return mirror.Mirror(
+        storage, f"{whole.parent.name}/{whole.name}", watcher.note, {"folder": str(whole)}
+    )
+
+
 def _done(folder: Path, config: Mapping[str, Any]) -> list[Record]:
     """The records that a folder already holds of this very sweep.
 
@@ -174,7 +219,8 @@ def _done(folder: Path, config: Mapping[str, Any]) -> list[Record]:
     """
     if not (folder / "config.yaml").exists():
         return []
-    earlier = read_config(folder)
+    # What an older version could not be told was what is now the default.
+    earlier = {**_DEFAULTS, **read_config(folder)}
     earlier.pop("num_planned", None)
     changed = sorted(key for key in {*config, *earlier} if config.get(key) != earlier.get(key))
     if changed:
@@ -183,6 +229,13 @@ def _done(folder: Path, config: Mapping[str, Any]) -> list[Record]:
             "folder with hydra.run.dir=DIR"
         )
     return read_records(folder) if (folder / "records.jsonl").exists() else []
+
+
+_DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(sweep).parameters.items()
+    if parameter.default is not parameter.empty and name not in _APART
+}
 
 
 def _described(value: Any) -> Any:

@@ -35,6 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if verb:
             return VERBS[verb](words)
         return _sweep(words)
+    except BrokenPipeError:
+        # Whoever read the output, `head` say, has seen enough; Python would complain once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
     except (BadInput, HydraException, OmegaConfBaseException, OSError) as error:
         print(f"stabsweep: {_one_line(error)}", file=sys.stderr)
         return BAD_INPUT
@@ -107,18 +111,21 @@ def _run_job(config: DictConfig, existing: Collection[Path]) -> tuple[int, float
     return code, math.inf if loss is None else loss
 
 
+_RESUME = {"progress": "auto", "format": "text", "storage": ""}
+
+
 def _resume(words: Sequence[str]) -> int:
-    folder, options = _read_words("resume DIR", words, {"progress": "auto", "format": "text"})
+    (folder,), options = _read_words("resume DIR", words, _RESUME)
     _check_format(options["format"], configuration.FORMATS)
     from stabsweep.api import resume
 
-    result = resume(folder, options["progress"])
+    result = resume(folder, options["progress"], options["storage"] or None)
     _print_result(result, options["format"])
     return INTERRUPTED if result.interrupted else OK if result.pick.is_ok else NOT_OK
 
 
 def _report(words: Sequence[str]) -> int:
-    folder, options = _read_words("report DIR", words, {"format": "text"})
+    (folder,), options = _read_words("report DIR", words, {"format": "text"})
     _check_format(options["format"], configuration.FORMATS)
     from stabsweep.result import load
 
@@ -129,7 +136,7 @@ def _report(words: Sequence[str]) -> int:
 
 
 def _pick(words: Sequence[str]) -> int:
-    folder, options = _read_words("pick DIR", words, {"format": "text"})
+    (folder,), options = _read_words("pick DIR", words, {"format": "text"})
     _check_format(options["format"], (*configuration.FORMATS, "overrides", "flags"))
     from stabsweep.result import load
 
@@ -149,8 +156,40 @@ def _pick(words: Sequence[str]) -> int:
     return OK if pick.is_ok else NOT_OK
 
 
+def _judge(words: Sequence[str]) -> int:
+    from stabsweep.rejudging import THRESHOLD_NAMES, parse_thresholds, rejudge
+
+    own = {"save": "false", "format": "text"}
+    usage = "judge DIR [THRESHOLD=NUMBER ...]"
+    folders, options = _read_words(usage, words, own, more=THRESHOLD_NAMES)
+    _check_format(options["format"], configuration.FORMATS)
+    if options["save"] not in ("true", "false"):
+        raise unknown("save", options["save"], ("true", "false"))
+    thresholds = parse_thresholds({k: v for k, v in options.items() if k not in own})
+    found = rejudge(folders[0], thresholds, save=options["save"] == "true")
+    _print_answer(found, options["format"])
+    return OK if found.num_judged else NOT_OK
+
+
+def _compare(words: Sequence[str]) -> int:
+    folders, options = _read_words(
+        "compare A B", words, {"out": "", "format": "text"}, num_folders=2
+    )
+    _check_format(options["format"], configuration.FORMATS)
+    from stabsweep.comparison import compare
+    from stabsweep.result import load
+
+    found = compare(load(folders[0]), load(folders[1]))
+    paths = found.save(options["out"]) if options["out"] else []
+    _print_answer(found, options["format"])
+    if options["format"] == "text":
+        drawn = " ".join(map(str, paths)) or "none; out=DIR draws compare.png and compare.svg"
+        print(f"{'Picture':9}{drawn}")
+    return OK if found.can_tell else NOT_OK
+
+
 def _verify(words: Sequence[str]) -> int:
-    _, options = _read_words("verify", words, {"format": "text"}, takes_folder=False)
+    _, options = _read_words("verify", words, {"format": "text"}, num_folders=0)
     _check_format(options["format"], configuration.FORMATS)
     from stabsweep.oracles import ORACLES, as_table, measure
 
@@ -167,6 +206,8 @@ def _verify(words: Sequence[str]) -> int:
 
 
 VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "compare": _compare,
+    "judge": _judge,
     "pick": _pick,
     "report": _report,
     "resume": _resume,
@@ -175,9 +216,21 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
 
 
 def _read_words(
-    usage: str, words: Sequence[str], defaults: Mapping[str, str], takes_folder: bool = True
-) -> tuple[Path, dict[str, str]]:
-    """The folder and the options of a verb that takes no configuration."""
+    usage: str,
+    words: Sequence[str],
+    defaults: Mapping[str, str],
+    num_folders: int = 1,
+    more: Collection[str] = (),
+) -> tuple[list[Path], dict[str, str]]:
+    """The folders and the options of a verb that takes no configuration.
+
+    Args:
+        usage: the verb and its folders, for an error.
+        words: what was typed after the verb.
+        defaults: option -> what holds when it is not given.
+        num_folders: how many folders it takes.
+        more: options that are absent when they are not given.
+    """
     options = dict(defaults)
     folders = []
     for word in words:
@@ -188,14 +241,14 @@ def _read_words(
         key, equals, value = word.partition("=")
         if not equals:
             folders.append(word)
-        elif key not in options:
-            raise unknown("key", key, options)
+        elif key not in defaults and key not in more:
+            raise unknown("key", key, [*defaults, *more])
         else:
             options[key] = value
-    if len(folders) != takes_folder:
+    if len(folders) != num_folders:
         got = " ".join(words) or "nothing"
         raise BadInput(f"usage: stabsweep {usage} [KEY=VALUE ...], got {got}")
-    return Path(folders[0]) if folders else Path(), options
+    return [Path(folder) for folder in folders], options
 
 
 def _check_format(given: str, allowed: Sequence[str]) -> None:
@@ -210,6 +263,13 @@ def _print_result(result: Any, form: str) -> None:
             print(f"\nInterrupted. Go on with: stabsweep resume {result.folder}")
     else:
         _print_plain(result.as_dict(), form)
+
+
+def _print_answer(answer: Any, form: str) -> None:
+    if form == "text":
+        print(answer.summary())
+    else:
+        _print_plain(answer.as_dict(), form)
 
 
 def _print_plain(values: Any, form: str) -> None:

@@ -27,6 +27,7 @@ class Schema:
     optimizer: dict[str, Any] = field(default_factory=dict)
     space: dict[str, Any] = field(default_factory=dict)
     sampler: dict[str, Any] = field(default_factory=dict)
+    pruner: dict[str, Any] = field(default_factory=dict)
     engine: dict[str, Any] = field(default_factory=dict)
     horizon: int = MISSING
     num_trials: int = MISSING
@@ -40,6 +41,7 @@ class Schema:
     device: str = MISSING
     dtype: str = MISSING
     margin_decades: float = MISSING
+    storage: Any = MISSING
     progress: str = MISSING
     format: str = MISSING
 
@@ -67,17 +69,22 @@ def read_arguments(config: DictConfig) -> dict[str, Any]:
     given: dict[str, Any] = {str(key): value for key, value in plain.items()}
     for key in ("name", "progress", "format"):
         given.pop(key)
-    for group in ("model", "task", "optimizer", "sampler", "engine"):
+    for group in ("model", "task", "optimizer", "sampler", "pruner", "engine"):
         if not isinstance(given[group], Mapping) or "name" not in given[group]:
             raise BadInput(f"{group}={given[group]!r} is no choice: see stabsweep --help")
     sampler, engine = dict(given.pop("sampler")), dict(given.pop("engine"))
-    given["sampler"], given["engine"] = sampler.pop("name"), engine.pop("name")
-    given["sampler_seed"] = sampler.pop("seed")
+    given["engine"] = engine.pop("name")
+    given["sampler_seed"] = sampler.pop("seed", 0)
+    given["sampler"], given["pruner"] = _plain(sampler), _plain(given["pruner"])
     given["cohort_size"], given["rung_steps"] = engine.pop("cohort_size"), engine.pop("rung_steps")
-    for group, rest in (("sampler", sampler), ("engine", engine)):
-        for key in rest:
-            raise unknown(f"{group} key", key, ["name", "seed"])
+    for key in engine:
+        raise unknown("engine key", key, ["name", "cohort_size", "rung_steps"])
     return given
+
+
+def _plain(choice: Mapping[str, Any]) -> Any:
+    """A choice as a script would write it: its name alone when it has no arguments."""
+    return choice["name"] if set(choice) == {"name"} else choice
 
 
 def explain(error: BaseException) -> str:

@@ -163,6 +163,7 @@ def _curves(kind: type[Engine], rule: Mapping[str, Any], num_trials: int) -> np.
             "init_gain": 1.0,
             "sampler": "grid",
             "sampler_seed": 0,
+            "pruner": "divergence",
             "engine": "auto",
             "cohort_size": None,
             "rung_steps": None,

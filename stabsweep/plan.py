@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from stabsweep.engine import ENGINES, Setup
 from stabsweep.errors import BadInput, unknown
 from stabsweep.model import check_init
 from stabsweep.optimizer import OPTIMIZERS, check_schedule
+from stabsweep.pruner import PRUNERS
 from stabsweep.records import Value
 from stabsweep.sampler import SAMPLERS
 from stabsweep.space import LIMITS, Space, check_count, check_value
@@ -49,7 +50,8 @@ class Plan:
         optimizer: name -> hyperparameters, for the one that was configured.
         fixed: hyperparameters that no axis sweeps.
         seeds: what every point is run with.
-        horizon, num_trials, batch_size, schedule, sampler, sampler_seed, engine: as given.
+        sampler, pruner: name -> arguments.
+        horizon, num_trials, batch_size, schedule, sampler_seed, engine: as given.
         cohort_size, rung_steps: as given, or chosen.
         device, dtype: where and in which type to train.
         margin_decades: distance of the pick from the safe edge.
@@ -59,13 +61,14 @@ class Plan:
     task: Task
     build_model: Callable[[], nn.Module]
     optimizer: Mapping[str, Any]
+    sampler: Mapping[str, Any]
+    pruner: Mapping[str, Any]
     fixed: Mapping[str, Value]
     seeds: tuple[int, ...]
     horizon: int
     num_trials: int
     batch_size: int
     schedule: str
-    sampler: str
     sampler_seed: int
     engine: str
     cohort_size: int
@@ -85,7 +88,7 @@ class Plan:
             check_count(key, given[key], low=2 if key == "horizon" else 1)
         check_count("sampler_seed", given["sampler_seed"], low=0)
         check_schedule(given["schedule"])
-        for key, allowed in (("engine", ENGINES), ("sampler", SAMPLERS), ("dtype", DTYPES)):
+        for key, allowed in (("engine", ENGINES), ("dtype", DTYPES)):
             if not isinstance(given[key], str) or given[key] not in allowed:
                 raise unknown(key, given[key], allowed)
         margin = given["margin_decades"]
@@ -105,6 +108,8 @@ class Plan:
             task=task,
             build_model=_builder(given["model"], task),
             optimizer=optimizer,
+            sampler=_known("sampler", given["sampler"], SAMPLERS),
+            pruner=_known("pruner", given["pruner"], PRUNERS),
             fixed=fixed,
             seeds=find_seeds(given["seeds"]),
             cohort_size=_optional_count(given, "cohort_size", COHORT_SIZE[device.type]),
@@ -142,7 +147,6 @@ _AS_GIVEN = (
     "num_trials",
     "batch_size",
     "schedule",
-    "sampler",
     "sampler_seed",
     "engine",
     "margin_decades",
@@ -186,6 +190,12 @@ def find_seeds(given: int | Sequence[int]) -> tuple[int, ...]:
     return tuple(range(given))  # type: ignore[arg-type]
 
 
+def _inits(space: Space, fixed: Mapping[str, Value]) -> list[str]:
+    """Every init that a trial may start from."""
+    swept = space.axes["init"].values if "init" in space.axes else (fixed["init"],)
+    return [str(init) for init in swept]
+
+
 def _check_space(
     space: Space, fixed: Mapping[str, Value], optimizer: Mapping[str, Any], horizon: int
 ) -> None:
@@ -206,9 +216,8 @@ def _check_space(
         if axis.name in hyper and optimizer["name"] in (names or [optimizer["name"]]):
             for value in axis.values or (axis.low, axis.high):
                 rule.check({**hyper, axis.name: float(value)})  # type: ignore[arg-type]
-    inits = space.axes["init"].values if "init" in space.axes else (fixed["init"],)
-    for init in inits:
-        check_init(str(init))
+    for init in _inits(space, fixed):
+        check_init(init)
     if "warmup_steps" in space.axes:
         axis = space.axes["warmup_steps"]
         longest, key = (axis.values[-1] if axis.values else axis.high), "space.warmup_steps"
@@ -230,6 +239,13 @@ def _named(key: str, given: Any) -> dict[str, Any]:
     raise BadInput(f"{key}={given!r} is not a choice: give a name, or {{name: ..., arguments}}")
 
 
+def _known(key: str, given: Any, names: Collection[str]) -> dict[str, Any]:
+    chosen = _named(key, given)
+    if chosen["name"] not in names:
+        raise unknown(key, chosen["name"], names)
+    return chosen
+
+
 def _task(given: Any) -> Task:
     return given if isinstance(given, Task) else tasks.build(**_named("task", given))
 
@@ -248,10 +264,13 @@ def _builder(given: Any, task: Task) -> Callable[[], nn.Module]:
 
 
 def _check_model(plan: Plan, given: Any) -> None:
-    """Whether the model can be built, and one of the user's own reads and answers the task."""
+    """Whether the model can be built and drawn, and one of the user's own answers the task."""
     devices = [plan.device] if plan.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         module = plan.build_model()
+        if isinstance(module, nn.Module):
+            for init in _inits(plan.space, plan.fixed):
+                check_init(init, module)
         if not callable(given):
             return
         key = f"model={getattr(given, '__name__', type(given).__name__)}"

@@ -47,6 +47,9 @@ class Verdict(enum.Enum):
     COLLAPSED = "Finite, but it ended where a model ends that ignores its input, or worse."
     DIVERGED = "Not finite any more, or running away."
     INVALID = "Not finite before the first update: the input or the model is broken, not the rate."
+    CUT_SHORT = (
+        "Stopped for its loss alone, before its end: it says nothing about its learning rate."
+    )
     PEAK_NOT_REACHED = "The horizon ended inside the warmup: the peak rate was never tested."
 
     @property
@@ -57,7 +60,7 @@ class Verdict(enum.Enum):
     @property
     def is_judged(self) -> bool:
         """Whether the trial says anything about its learning rate."""
-        return self not in (Verdict.INVALID, Verdict.PEAK_NOT_REACHED)
+        return self not in (Verdict.INVALID, Verdict.CUT_SHORT, Verdict.PEAK_NOT_REACHED)
 
     @property
     def is_stable(self) -> bool:

@@ -21,6 +21,7 @@ from stabsweep.store import (
     read_config,
     read_environment,
     read_records,
+    read_thresholds,
     read_trace,
     save_outcome,
 )
@@ -138,6 +139,7 @@ class Result:
         try:
             save_outcome(self.folder, self.region.records, self.pick.as_dict())
             report.save_figure(self.plot(), self.folder)
+            judged_with = read_thresholds(self.folder)
             page = report.render_page(
                 self.region,
                 self.pick,
@@ -147,6 +149,7 @@ class Result:
                 {
                     "Command": f"stabsweep resume {self.folder}",
                     "Config": self.config,
+                    **({"Judged again with": judged_with} if judged_with else {}),
                     "Environment": read_environment(self.folder),
                 },
                 self.seconds,

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -98,9 +98,10 @@ class Run:
         loss = statistics.median(losses.tolist()) if is_finite else math.nan
         wants_stop = self.study.report(number, chunk.start_step + num_steps, loss, known)
         if chunk.is_done or wants_stop:
-            if not chunk.is_done:
-                self.executor.drop(number)
-            self._finish(trial, "complete" if chunk.is_done else "pruned")
+            if chunk.is_done:
+                return self._finish(trial)
+            self.executor.drop(number)
+            self._finish(trial, "pruned", is_cut=self.study.is_cut(number))
 
     def _fail(self, trial: Trial, error: str) -> None:
         """A trial that ended with an error of the model's own: nothing to judge, but recorded."""
@@ -120,7 +121,7 @@ class Run:
             )
         )
 
-    def _finish(self, trial: Trial, state: str) -> None:
+    def _finish(self, trial: Trial, state: str = "complete", is_cut: bool = False) -> None:
         chunks = self._chunks.pop(trial.number)
         last = chunks[-1]
         curves = np.concatenate([chunk.curves for chunk in chunks], axis=1)
@@ -133,6 +134,11 @@ class Run:
             displacement=last.displacement,
         )
         found = judge(trace)
+        # A look at the whole curve may see a divergence that no rung has shown.
+        if is_cut and found.verdict not in (Verdict.DIVERGED, Verdict.INVALID):
+            seen = f"Stopped for its loss at step {trace.num_steps - 1}"
+            reason = f"{seen}, when it was {found.verdict.label}: {found.reason}"
+            found = replace(found, verdict=Verdict.CUT_SHORT, reason=reason, provisional=False)
         record = Record(
             trial.number,
             trial.point,

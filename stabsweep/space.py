@@ -48,6 +48,8 @@ LIMITS: Mapping[str, Limit] = {
     "dampening": Limit(0, 1),
     "beta1": Limit(0, 1, high_is_open=True),
     "beta2": Limit(0, 1, high_is_open=True),
+    "alpha": Limit(0, 1, high_is_open=True),
+    "momentum_decay": Limit(0),
     "eps": Limit(0),
     "weight_decay": Limit(0),
 }
@@ -240,7 +242,7 @@ def _canonical(value: Value) -> Value:
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
-LOG_AXES = ("lr", "clip_norm", "init_gain", "eps", "weight_decay")
+LOG_AXES = ("lr", "clip_norm", "init_gain", "eps", "weight_decay", "momentum_decay")
 """Axes whose ratios matter, not their differences: `log` unless told otherwise."""
 
 ROW_VALUES = 4

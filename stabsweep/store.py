@@ -6,6 +6,8 @@
     traces/000000.npy   (5, T) curves of a trial, in the order of `stabsweep.records.CURVES`
     trials.csv          the records as a table
     pick.yaml           the recommendation
+    thresholds.yaml     what the verdicts were judged with, when they were judged again
+    records.before-judge.jsonl  the records as they were before that
 
 Nothing is a pickle. A process that is killed at any moment loses no finished trial: the trace is
 written before its record, and a line that was torn is cut off when the folder is opened again.
@@ -16,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ from stabsweep.errors import BadInput
 from stabsweep.records import Array, Record, Trace
 
 RECORDS, TRACES, CONFIG = "records.jsonl", "traces", "config.yaml"
+THRESHOLDS = "thresholds.yaml"
 
 
 class Store:
@@ -68,7 +72,7 @@ class Store:
 
     def append(self, record: Record) -> None:
         """Writes a record, at once: it is kept whatever happens next."""
-        self._file.write(json.dumps(record.as_dict(), allow_nan=False) + "\n")
+        self._file.write(_line(record))
         self._file.flush()
 
     def close(self) -> None:
@@ -105,6 +109,43 @@ def read_records(folder: Path) -> list[Record]:
     return [records[number] for number in sorted(records)]
 
 
+def replace_records(folder: Path, records: Iterable[Record], expected: Iterable[Record]) -> Path:
+    """Puts other records in the place of a folder's; returns where the old ones are kept.
+
+    Old and new are whole files at every moment: the old one is kept under a name of its own
+    before the new one, written completely, takes its place.
+
+    Args:
+        folder: the result folder.
+        records: the new records.
+        expected: the records that they were made from.
+
+    Raises:
+        BadInput: the folder holds other records than expected: a sweep is writing to it.
+    """
+    path, part = folder / RECORDS, folder / f"{RECORDS}.part"
+    with open(part, "w", encoding="utf-8") as file:
+        file.writelines(_line(record) for record in records)
+        file.flush()
+        os.fsync(file.fileno())
+    if read_records(folder) != list(expected):
+        part.unlink()
+        raise BadInput(f"{folder} has changed meanwhile: wait until its sweep has ended")
+    kept, number = folder / "records.before-judge.jsonl", 1
+    while kept.exists():
+        number += 1
+        kept = folder / f"records.before-judge-{number}.jsonl"
+    copy = folder / f"{kept.name}.part"
+    shutil.copyfile(path, copy)
+    os.replace(copy, kept)
+    os.replace(part, path)
+    return kept
+
+
+def _line(record: Record) -> str:
+    return json.dumps(record.as_dict(), allow_nan=False) + "\n"
+
+
 def cut_torn_line(path: Path) -> None:
     """Cuts off a last line without its newline: what a killed process had half-written."""
     if not path.exists():
@@ -138,6 +179,12 @@ def read_environment(folder: Path) -> dict[str, Any]:
     """What the sweep of a folder ran on; empty when that was not written."""
     path = folder / "environment.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def read_thresholds(folder: Path) -> dict[str, Any]:
+    """What the trials of a folder were judged again with; empty when they never were."""
+    path = folder / THRESHOLDS
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def read_trace(folder: Path, record: Record) -> Array | None:

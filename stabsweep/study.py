@@ -7,7 +7,8 @@ records are what lasts (see `stabsweep.store`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import optuna
 from optuna.distributions import (
@@ -16,10 +17,14 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
-from stabsweep.records import SEED, Record, Trial, Value
+from stabsweep.errors import BadInput
+from stabsweep.records import SEED, Point, Record, Trial, Value
 from stabsweep.space import LIMITS, Axis, Space
+
+NUMBER = "trial"
+"""User attribute of an Optuna trial: the number of ours; Optuna's own shifts on a resume."""
 
 
 class Study:
@@ -27,11 +32,17 @@ class Study:
 
     Args:
         space: what is swept.
-        sampler: any Optuna sampler; one with an attribute `index` names its trials itself.
+        sampler: any Optuna sampler. One with an attribute `index` is a design: it names its trials
+            itself and gives them their seeds. Any other is asked for a point at a time, which is
+            run with every seed in turn, so that points are compared by the same seeds: the p-th
+            point with the s-th seed is trial p * len(seeds) + s. The seed is no parameter then,
+            for there is nothing to learn of it.
         pruner: any Optuna pruner.
         seeds: seeds that a trial may have.
         num_trials: trials to hand out in all, those of `done` included.
         done: records of an earlier run, told to the study so that its sampler knows them.
+        told: called with every trial that has ended, as Optuna holds it, with those of `done`
+            first; the user attribute `trial` is its number.
     """
 
     def __init__(
@@ -42,35 +53,58 @@ class Study:
         seeds: Sequence[int],
         num_trials: int,
         done: Iterable[Record] = (),
+        told: Callable[[FrozenTrial], None] | None = None,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._study = optuna.create_study(sampler=sampler, pruner=pruner, direction="minimize")
         self._distributions = {axis.name: _distribution(axis) for axis in space}
-        self._distributions[SEED] = CategoricalDistribution(list(seeds))
+        self._is_design = hasattr(sampler, "index")
+        if self._is_design:
+            self._distributions[SEED] = CategoricalDistribution(list(seeds))
+        self._seeds = tuple(seeds)
+        self._points: dict[int, Point] = {}
         self._running: dict[int, optuna.Trial] = {}
         self._last_step: dict[int, int] = {}
-        self._next = 0
+        self._told = told
         self.num_trials = num_trials
         self.num_asked = 0
+        numbers = set()
         for record in done:
-            self._study.add_trial(self._frozen(record))
-            self._next = max(self._next, record.trial + 1)
+            frozen = self._frozen(record)
+            self._study.add_trial(frozen)
+            if told:
+                told(frozen)
+            self._points[record.trial // len(self._seeds)] = record.point
+            numbers.add(record.trial)
             self.num_asked += 1
+        self._left = (number for number in range(num_trials) if number not in numbers)
 
     def ask(self, num_trials: int) -> list[Trial]:
         """The next trials: as many as asked for, or what is left."""
         trials = []
         for _ in range(min(num_trials, self.num_trials - self.num_asked)):
-            asked = self._study.ask(fixed_distributions=self._distributions)
-            # Optuna's own numbers shift on a resume, and would meet those of recorded trials.
-            number = getattr(self._study.sampler, "index", self._next)
-            self._next = max(self._next, number + 1)
-            params = dict(asked.params)
-            seed = params.pop(SEED)
-            self._running[number] = asked
+            trial, asked = self._ask_design() if self._is_design else self._ask_guide()
+            self._running[trial.number] = asked
             self.num_asked += 1
-            trials.append(Trial(number, params, seed))
+            trials.append(trial)
         return trials
+
+    def _ask_design(self) -> tuple[Trial, optuna.Trial]:
+        asked = self._study.ask(fixed_distributions=self._distributions)
+        params = dict(asked.params)
+        seed = params.pop(SEED)
+        # Optuna's own numbers shift on a resume, and would meet those of recorded trials.
+        return Trial(self._study.sampler.index, params, seed), asked  # type: ignore[attr-defined]
+
+    def _ask_guide(self) -> tuple[Trial, optuna.Trial]:
+        number = next(self._left)
+        place, turn = divmod(number, len(self._seeds))
+        if place in self._points:
+            self._study.enqueue_trial(dict(self._points[place]))
+        asked = self._study.ask(fixed_distributions=self._distributions)
+        self._points[place] = dict(asked.params)
+        asked.set_user_attr(SEED, self._seeds[turn])
+        return Trial(number, self._points[place], self._seeds[turn]), asked
 
     def report(self, number: int, step: int, loss: float, known: Mapping[str, Value]) -> bool:
         """Takes a trial's loss at a step; whether the pruner wants the trial stopped.
@@ -96,6 +130,16 @@ class Study:
             self._last_step[number] = step
         return trial.should_prune()
 
+    def is_cut(self, number: int) -> bool:
+        """Whether a trial that the pruner wants stopped was going well, as far as one can tell.
+
+        A pruner with a method `reason` says why a trial has diverged, and None when it is stopped
+        for its loss alone; any other pruner is taken to look at the loss alone.
+        """
+        reason = getattr(self._study.pruner, "reason", None)
+        trials = self._study.get_trials(deepcopy=False)
+        return reason is None or reason(trials[self._find(number).number]) is None
+
     def tell(self, record: Record) -> None:
         """Takes a finished trial.
 
@@ -108,25 +152,60 @@ class Study:
         trial = self._find(record.trial)
         del self._running[record.trial]
         self._last_step.pop(record.trial, None)
-        for name, value in _remarks(record).items():
+        for name, value in {NUMBER: record.trial, **_remarks(record)}.items():
             trial.set_user_attr(name, value)
         state, value = _outcome(record)
-        self._study.tell(trial, value, state=state)
+        frozen = self._study.tell(trial, value, state=state)
+        if self._told:
+            self._told(frozen)
 
     def _find(self, number: int) -> optuna.Trial:
         if number not in self._running:
             raise ValueError(f"trial {number} is not running: never asked for, or told already")
         return self._running[number]
 
-    def _frozen(self, record: Record) -> optuna.trial.FrozenTrial:
+    def _frozen(self, record: Record) -> FrozenTrial:
         state, value = _outcome(record)
+        params = {**record.point, SEED: record.seed}
+        seed = {} if self._is_design else {SEED: params.pop(SEED)}
+        loss = None if record.state == "failed" else record.final_loss
         return optuna.trial.create_trial(
             state=state,
             value=value,
-            params={**record.point, SEED: record.seed},
+            params=params,
             distributions=self._distributions,
-            user_attrs=_remarks(record),
+            user_attrs={NUMBER: record.trial, **seed, **_remarks(record)},
+            # The rungs' losses are not kept; this one ranks a pruned trial among its like.
+            intermediate_values=None if loss is None else {record.steps: loss},
         )
+
+
+def rehearse(space: Space, sampler: optuna.samplers.BaseSampler) -> None:
+    """Asks and tells a few trials without training: a sampler that cannot work fails before it.
+
+    Args:
+        space: what is to be swept.
+        sampler: one that is not used afterwards.
+
+    Raises:
+        BadInput: it fails; many a sampler imports what it needs as late as the second ask.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    distributions = {axis.name: _distribution(axis) for axis in space}
+    # What it warns of is said again by the sampler that is used.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        study = optuna.create_study(sampler=sampler, direction="minimize")
+        try:
+            for loss in (1.0, 0.5, None, 0.75):
+                asked = study.ask(fixed_distributions=distributions)
+                study.tell(asked, loss, TrialState.PRUNED if loss is None else None)
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            raise BadInput(
+                f"sampler {type(sampler).__name__} fails on this space "
+                f"({type(error).__name__}: {lines[0][:200]}): choose another"
+            ) from error
 
 
 def _remarks(record: Record) -> dict[str, str | int]:

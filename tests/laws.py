@@ -64,8 +64,32 @@ POINTS: Mapping[str, list[dict[str, Value]]] = {
         {"lr": 0.005, "beta1": 0.5, "eps": 1e-3, "warmup_steps": 1, "init": "normal(0.1)"},
     ],
 }
-POINTS = {**POINTS, "adamw": POINTS["adam"]}
+POINTS = {
+    **POINTS,
+    "adamw": POINTS["adam"],
+    "rmsprop": [
+        {"lr": 0.001},
+        {"lr": 0.003, "alpha": 0.9, "momentum": 0.9, "clip_norm": 0.3, "warmup_steps": 7},
+        {"lr": 0.002, "alpha": 0.5, "weight_decay": 0.1, "init_gain": 0.7},
+        {"lr": 0.005, "momentum": 0.5, "eps": 1e-3, "init": "normal(0.1)"},
+    ],
+    "radam": POINTS["adam"],
+    "nadam": [*POINTS["adam"][:3], {"lr": 0.005, "eps": 1e-3, "momentum_decay": 0.5}],
+    "lion": [
+        {"lr": 0.001},
+        {"lr": 0.003, "beta1": 0.0, "clip_norm": 0.3, "warmup_steps": 7, "init": "kaiming"},
+        {"lr": 0.002, "beta2": 0.9, "weight_decay": 0.1, "init_gain": 0.7},
+    ],
+    "gi_adam": POINTS["adam"],
+}
 """Optimizer -> points that lie far from each other, for one cohort."""
+
+FELT = ("loss", "grad_norm", "clip_coef", "lr")
+"""Curves that say nothing of weights which the loss does not feel."""
+
+WANDERING = {("transformer", "lion")}
+"""Case and optimizer where such weights (the keys' biases) go by the sign of a rounding error, so
+that two engines agree on `FELT` alone: see `Lion`."""
 
 
 @functools.cache
@@ -166,17 +190,25 @@ def assert_same(found: Mapping[int, Run], expected: Mapping[int, Run], bitwise: 
             np.testing.assert_allclose(run.curves, other.curves, rtol=1e-5, atol=1e-6)
 
 
-def assert_close(found: Run, expected: Run, tolerance: float = 1e-9) -> None:
-    """Fails unless two runs agree: to `tolerance`, relative where a value is above 1."""
+def assert_close(
+    found: Run, expected: Run, tolerance: float = 1e-9, curves: Sequence[str] = CURVES
+) -> None:
+    """Fails unless two runs agree: to `tolerance`, relative where a value is above 1.
+
+    Args:
+        found, expected: the runs.
+        tolerance: greatest difference.
+        curves: those that must agree; the displacement too when they are all.
+    """
     assert found.curves.shape == expected.curves.shape
-    for name in CURVES:
+    for name in curves:
         np.testing.assert_allclose(
             found[name], expected[name], rtol=tolerance, atol=tolerance, err_msg=name
         )
-    for ours, theirs in (
-        (found.initial_loss, expected.initial_loss),
-        (found.displacement, expected.displacement),
-    ):
+    ends = [(found.initial_loss, expected.initial_loss)]
+    if curves == CURVES:
+        ends.append((found.displacement, expected.displacement))
+    for ours, theirs in ends:
         assert ours == pytest.approx(theirs, rel=tolerance, abs=tolerance)
 
 
@@ -358,8 +390,10 @@ class StackedEngineLaws(EngineLaws):
         trials = make_trials(*POINTS[rule])
         together = self.train(setup, trials, rung_steps=20)
         assert len(together) == len(trials)
+        curves = FELT if (case, rule) in WANDERING else CURVES
         for trial in trials:
-            assert_close(together[trial.number], train(Loop(setup), [trial])[trial.number])
+            alone = train(Loop(setup), [trial])[trial.number]
+            assert_close(together[trial.number], alone, curves=curves)
 
     @pytest.mark.parametrize("case", CASES)
     def test_a_cohort_of_one_equals_the_plain_loop(self, case):

@@ -94,7 +94,7 @@ def test_pruning_changes_no_survivor_and_no_stability(monkeypatch):
     space = {"lr": {"low": 1e-2, "high": 100.0}}
     common = {**TINY, "optimizer": "sgd", "horizon": 60}
     pruned = stabsweep.sweep(MLP, "digits", space, **common)
-    monkeypatch.setattr("stabsweep.pruning.DivergencePruner.prune", lambda *_: False)
+    monkeypatch.setattr("stabsweep.pruner.DivergencePruner.prune", lambda *_: False)
     whole = stabsweep.sweep(MLP, "digits", space, **common)
     assert any(record.state == "pruned" for record in pruned.region.records)
     assert all(record.state == "complete" for record in whole.region.records)
@@ -102,6 +102,33 @@ def test_pruning_changes_no_survivor_and_no_stability(monkeypatch):
         assert ours.verdict.is_stable == theirs.verdict.is_stable
         if ours.state == "complete":
             assert ours.final_loss == theirs.final_loss
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    ["tpe", {"name": "optuna", "target": "optuna.samplers:RandomSampler", "args": {"seed": 3}}],
+)
+def test_a_guide_runs_exactly_what_was_asked_with_paired_seeds(tmp_path, sampler):
+    common = {**TINY, "num_trials": 11, "cohort_size": 3, "folder": tmp_path / "run"}
+    result = stabsweep.sweep(MLP, "digits", SPACE, sampler=sampler, **common)
+    records = result.region.records
+    assert [record.trial for record in records] == list(range(11))
+    assert [record.seed for record in records] == [0, 1] * 5 + [0]
+    assert all(records[2 * p].point == records[2 * p + 1].point for p in range(5))
+    lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "run" / "records.jsonl").write_text("".join(lines[:7]))
+    resumed = stabsweep.resume(tmp_path / "run", "off").region.records
+    assert [(r.trial, r.seed) for r in resumed] == [(r.trial, r.seed) for r in records]
+    assert all(resumed[2 * p].point == resumed[2 * p + 1].point for p in range(5))
+
+
+def test_a_folder_of_an_older_version_is_gone_on_with(tmp_path):
+    stabsweep.sweep(MLP, "digits", SPACE, folder=tmp_path / "run", **TINY)
+    path = tmp_path / "run" / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    assert config.pop("pruner") == "divergence" and config["sampler"] == "grid"
+    path.write_text(yaml.safe_dump(config))
+    assert len(stabsweep.resume(tmp_path / "run", "off").region.records) == 12
 
 
 def test_a_folder_is_loaded_as_it_was_and_resumed_without_a_repeat(tmp_path):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -98,6 +99,19 @@ def test_every_verb_prints_json_and_yaml(swept, capsys, verb, form, read):
     assert code == (0 if pick["status"] == "ok" else 1)
 
 
+def test_samplers_and_pruners_of_optunas_are_named_by_their_target(tmp_path):
+    words = ["sampler=optuna", "sampler.target=optuna.samplers:TPESampler", "sampler.seed=3"]
+    words += ["+sampler.args.n_startup_trials=4", "pruner=optuna"]
+    words += ["pruner.target=optuna.pruners:MedianPruner", "+pruner.args.n_startup_trials=2"]
+    assert run([*TINY, "num_trials=7", *words], tmp_path / "run") in (0, 1)
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    target, args = "optuna.samplers:TPESampler", {"n_startup_trials": 4}
+    assert config["sampler"] == {"name": "optuna", "target": target, "args": args}
+    assert config["sampler_seed"] == 3 and config["num_planned"] == 7
+    assert len(read_records(tmp_path / "run")) == 7
+    assert main(["resume", str(tmp_path / "run"), "progress=off"]) in (0, 1)
+
+
 def test_the_pick_can_be_pasted_into_other_commands(swept, capsys):
     assert main(["pick", str(swept), "format=overrides"]) == 0
     overrides = capsys.readouterr().out.split()
@@ -105,6 +119,46 @@ def test_the_pick_can_be_pasted_into_other_commands(swept, capsys):
     assert main(["pick", str(swept), "format=flags"]) == 0
     flags = capsys.readouterr().out.split()
     assert flags[0].startswith("--lr=") and all(flag.startswith("--") for flag in flags)
+
+
+def test_judge_tells_and_saves(swept, tmp_path, capsys):
+    folder = shutil.copytree(swept, tmp_path / "run")
+    first = (folder / "records.jsonl").read_bytes()
+    assert main(["judge", str(folder)]) == 0
+    assert "0 of 8 verdicts changed, judged with today's thresholds" in capsys.readouterr().out
+    words = ["judge", str(folder), "learned=0.9"]
+    assert main([*words, "format=json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["changed"] and not answer["saved"]
+    assert (folder / "records.jsonl").read_bytes() == first
+    assert main([*words, "save=true", "format=yaml"]) == 0
+    answer = yaml.safe_load(capsys.readouterr().out)
+    assert answer["saved"] and Path(answer["kept"]).read_bytes() == first
+    assert main(["report", str(folder)]) == main(["pick", str(folder)]) == 1
+    shutil.rmtree(folder / "traces")
+    assert main(["judge", str(folder)]) == 1
+    assert "8 trials as before: without a trace" in capsys.readouterr().out
+
+
+def test_compare_tells_and_draws_only_where_it_is_told_to(swept, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", str(swept), str(swept)]) == 0
+    assert "out=DIR draws" in capsys.readouterr().out and not list(tmp_path.iterdir())
+    assert main(["compare", str(swept), str(swept), "out=drawn"]) == 0
+    assert "drawn/compare.png drawn/compare.svg" in capsys.readouterr().out
+    assert len(list((tmp_path / "drawn").iterdir())) == 2
+    for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):
+        assert main(["compare", str(swept), str(swept), f"format={form}"]) == 0
+        assert read(capsys.readouterr().out)["rows"][0]["says"] == "not distinguishable"
+    empty = shutil.copytree(swept, tmp_path / "empty")
+    (empty / "records.jsonl").write_text("")
+    assert main(["compare", str(swept), str(empty)]) == 1
+    config = yaml.safe_load((empty / "config.yaml").read_text())
+    config["space"]["clip_norm"] = [1.0]
+    (empty / "config.yaml").write_text(yaml.safe_dump(config))
+    assert main(["compare", str(swept), str(empty)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "same axes" in error
 
 
 def test_no_safe_rate_is_exit_code_1(tmp_path, capsys):
@@ -140,6 +194,13 @@ BAD = {
     "schedule=cosin": "cosine",
     "init=xavir": "xavier",
     "sampler=gird": "grid",
+    "sampler=optuna": "sampler.target=module:attribute",
+    "pruner=optuna": "pruner.target=module:attribute",
+    "pruner=divergense": "divergence",
+    "+pruner.target=x:y": "pruner key='target'",
+    "+sampler.target=x:y": "sampler key='target'",
+    "storage=copy.db": "storage='copy.db'",
+    "storage=sqlit:///copy.db": "sqlite:///FILE",
     "engine=cohrt": "cohort",
     "engine.cohort_size=0": "cohort_size=0",
     "dtype=float16": "float32",
@@ -171,6 +232,13 @@ def test_bad_input_is_one_clear_line_and_no_folder(tmp_path, capsys, word):
         (["resume", "{tmp}"], "is no result folder"),
         (["report", "{tmp}", "formt=json"], "did you mean format?"),
         (["report", "{tmp}", "format=overrides"], "use one of json, text, yaml"),
+        (["compare", "{tmp}"], "usage: stabsweep compare A B"),
+        (["compare", "{tmp}", "{tmp}"], "is no result folder"),
+        (["judge"], "usage: stabsweep judge DIR"),
+        (["judge", "{tmp}"], "is no result folder"),
+        (["judge", "{tmp}", "lerned=1"], "did you mean learned?"),
+        (["judge", "{tmp}", "learned=much"], "learned='much' is not allowed"),
+        (["judge", "{tmp}", "save=yes"], "use one of false, true"),
         (["verify", "now"], "usage: stabsweep verify"),
     ],
 )

@@ -20,7 +20,7 @@ CONF = ROOT / "conf"
 MAX_LINES = 400
 MAX_MEDIAN_LINES = 150
 MAX_PUBLIC_NAMES = 20
-MIRRORED = ("model", "task", "optimizer", "engine", "sampler", "executor")
+MIRRORED = ("model", "task", "optimizer", "engine", "sampler", "pruner", "executor")
 VAGUE = {"utils", "util", "helpers", "helper", "common", "core", "misc"}
 # In pieces, so that this file does not name what it forbids.
 REGISTRIES = [

@@ -79,7 +79,7 @@ def test_an_unknown_verdict_is_refused():
 
 def test_verdicts_are_found_by_their_label_and_no_sentence_is_used_twice():
     assert all(VERDICTS[verdict.label] is verdict for verdict in Verdict)
-    assert len({verdict.value for verdict in Verdict}) == len(list(Verdict)) == 10
+    assert len({verdict.value for verdict in Verdict}) == len(list(Verdict)) == 11
 
 
 def test_what_learned_is_stable_and_what_is_stable_is_judged():

@@ -257,6 +257,30 @@ def test_the_best_row_is_the_one_with_the_lowest_loss():
     assert find_region(space, records[2:]).best_row is None
 
 
+def test_what_was_cut_short_moves_no_edge_loss_or_stall():
+    kept = [
+        record(0, 0.01, loss=1.0),
+        record(1, 0.1, loss=0.5),
+        record(2, 0.2, loss=0.4),
+        record(3, 1.0, "diverged"),
+    ]
+    cut = [
+        # As it might have looked when it was stopped: better than it would have ended, or worse.
+        replace(record(4, 0.2, loss=0.01, seed=1), verdict=Verdict.CUT_SHORT, state="pruned"),
+        replace(record(5, 0.5, loss=1.9), verdict=Verdict.CUT_SHORT, state="pruned"),
+        replace(record(6, 2.0, loss=0.01), verdict=Verdict.CUT_SHORT, state="pruned"),
+    ]
+    (alone,), (both,) = (find_region(SPACE, r).rows for r in (kept, kept + cut))
+    assert both.edge == alone.edge
+    assert both.best is not None and both.best.loss == 0.4 and both.best.lr == 0.2
+    assert both.best.num_stable == 1 and both.best.is_sound
+    assert (both.usable_lr, both.good_band) == (alone.usable_lr, alone.good_band)
+    stall = record(7, 3.0, "too_slow", provisional=True)
+    region = find_region(SPACE, [*cut, stall])
+    assert region.records[-1].verdict is Verdict.TOO_SLOW and region.records[-1].provisional
+    assert region.rows[0].best is None
+
+
 def test_no_records_are_a_region_without_rows():
     region = find_region(SPACE, [])
     assert region.rows == () and region.best_row is None and region.seeds == ()

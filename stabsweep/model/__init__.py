@@ -13,6 +13,7 @@ from stabsweep.model._init import INITS, check_init, initialize
 from stabsweep.model.mlp import MLP
 from stabsweep.model.rnn import RNN
 from stabsweep.model.transformer import Transformer
+from stabsweep.model.uv import UV
 from stabsweep.model.vector import Vector
 from stabsweep.signature import Signature
 
@@ -22,6 +23,7 @@ __all__ = [
     "MODELS",
     "RNN",
     "Transformer",
+    "UV",
     "Vector",
     "build",
     "check_init",
@@ -32,6 +34,7 @@ MODELS: Mapping[str, type[nn.Module]] = {
     "mlp": MLP,
     "rnn": RNN,
     "transformer": Transformer,
+    "uv": UV,
     "vector": Vector,
 }
 """Every model that `model=<name>` can ask for."""

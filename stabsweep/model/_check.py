@@ -11,7 +11,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "vector": ("vectors", "mlp"),
     "sequence": ("sequences", "rnn or mlp"),
     "tokens": ("tokens", "transformer"),
-    "nothing": ("no data", "vector"),
+    "nothing": ("no data", "vector or uv"),
 }
 """Kind of a signature -> what its task gives, in words, and the models that read it."""
 

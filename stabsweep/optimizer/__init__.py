@@ -12,10 +12,17 @@ from stabsweep.optimizer._clip import clip_coefficient
 from stabsweep.optimizer._schedule import SCHEDULES, check_schedule, learning_rates
 from stabsweep.optimizer.adam import Adam
 from stabsweep.optimizer.adamw import AdamW
+from stabsweep.optimizer.gi_adam import GIAdam
+from stabsweep.optimizer.lion import Lion
+from stabsweep.optimizer.nadam import NAdam
+from stabsweep.optimizer.radam import RAdam
+from stabsweep.optimizer.rmsprop import RMSprop
 from stabsweep.optimizer.sgd import SGD
 from stabsweep.space import check_value
 
-OPTIMIZERS: Mapping[str, type[Optimizer]] = {cls.name: cls for cls in (SGD, Adam, AdamW)}
+OPTIMIZERS: Mapping[str, type[Optimizer]] = {
+    cls.name: cls for cls in (SGD, Adam, AdamW, RMSprop, RAdam, NAdam, Lion, GIAdam)
+}
 """Every choice of `optimizer=`."""
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 State: TypeAlias = dict[str, Tensor]
-"""The optimizer's memory: buffer name -> (K, P)."""
+"""The optimizer's memory: buffer name -> (K, P), or (K, 1) for one number a trial."""
 
 
 class Optimizer(ABC):
@@ -30,7 +30,7 @@ class Optimizer(ABC):
     buffers: ClassVar[tuple[str, ...]]
 
     def new_state(self, theta_KP: Tensor) -> State:
-        """Fresh buffers for rows of weights."""
+        """Fresh buffers for rows of weights; whatever is kept has one row a trial."""
         return {name: torch.zeros_like(theta_KP) for name in self.buffers}
 
     def check(self, hyper: Mapping[str, float]) -> None:  # noqa: B027  Most rules take all.
@@ -67,6 +67,8 @@ class Optimizer(ABC):
         self, parameters: Iterable[Tensor], hyper: Mapping[str, float]
     ) -> torch.optim.Optimizer:
         """The same rule from `torch.optim`, for one trial: what the plain loop runs.
+
+        Where torch has none, one written from the paper with a loop over the parameters.
 
         Args:
             parameters: the parameters of a module.

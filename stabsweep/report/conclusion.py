@@ -137,6 +137,7 @@ def remarks(region: Region, pick: Pick, num_planned: int | None = None) -> list[
             "invalid",
             "had a loss that was not finite before the first update: look at input and model.",
         ),
+        ("cut_short", "ended early, stopped for the loss alone: left out of edges and losses."),
         ("peak_not_reached", "ended inside the warmup and could not be judged: raise horizon."),
     ):
         count = sum(outcome(r) == name for r in region.records)

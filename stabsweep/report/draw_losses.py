@@ -50,7 +50,12 @@ def draw_losses(axes: Axes, info: LossInfo) -> None:
     for lr, style in ((info.edge_lr, "-"), (info.pick_lr, ":")):
         if lr is not None:
             axes.axvline(lr, ymax=1 - LANE, color=INK, lw=1.3, ls=style, alpha=0.75, zorder=1)
-            word, side = (" edge", "left") if style == "-" else ("pick ", "right")
+            # Away from the border that is near, else away from each other.
+            low, high = np.log10(info.lr_range)
+            place = (np.log10(lr) - low) / (high - low)
+            to_right = place < 0.12 if style == ":" else place < 0.88
+            word = f" {'edge' if style == '-' else 'pick'} "
+            side = "left" if to_right else "right"
             axes.text(
                 lr, 0.68, word, ha=side, transform=axes.get_xaxis_transform(), fontsize="small",
                 path_effects=halo(), zorder=6,

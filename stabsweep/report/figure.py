@@ -126,13 +126,13 @@ def _write_headline(part: SubFigure, lines: list[_Line], height: float) -> None:
         top -= line.height
 
 
-def save_figure(figure: Figure, folder: str | Path) -> list[Path]:
+def save_figure(figure: Figure, folder: str | Path, name: str = "map") -> list[Path]:
     """Writes `map.png` for the eye and `map.svg` for papers; returns their paths.
 
     The same figure gives the same bytes: no date, no random names.
     """
     folder = Path(folder)
-    paths = [folder / "map.png", folder / "map.svg"]
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
         # A name in a script that the font lacks is drawn as boxes, which is no reason to shout.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")

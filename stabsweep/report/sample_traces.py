@@ -30,7 +30,7 @@ MAX_POINTS = 240
 
 IMPORTANCE = (
     "converged", "diverged", "collapsed", "too_slow", "degraded", "spiky", "oscillating",
-    "recovered", "invalid", "peak_not_reached",
+    "recovered", "invalid", "cut_short", "peak_not_reached",
 )  # fmt: skip
 """Which outcomes to show when there are more than panels."""
 

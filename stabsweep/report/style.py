@@ -20,6 +20,9 @@ LOSS_COLOURS = ("#005A9E", "#2E8FCB", "#7CC3EC", "#DDF0FA")
 INK, MUTED, FAINT, PAPER = "#1A1A1A", "#5A5A5A", "#C9C9C9", "#FFFFFF"
 """Text and lines, secondary text, hatches and frames, background."""
 
+SIDES = (INK, "#8C2981")
+"""A and B of a comparison: no hue of the map, apart in lightness too; A is hollow, B is filled."""
+
 
 @dataclass(frozen=True)
 class Style:
@@ -59,6 +62,7 @@ STYLES: Mapping[str, Style] = {
     "diverged": Style("diverged", "#D55E00", "×", "x", "x"),
     "invalid": Style("invalid input", PAPER, "?", "?", "$?$", "...."),
     "peak_not_reached": Style("peak not reached", PAPER, "○", "o", "$o$", "|||"),
+    "cut_short": Style("cut short", PAPER, "/", "/", "$/$", "////"),
     "failed": Style("error", PAPER, "!", "!", "$!$", "xxxx"),
 }
 """Outcome -> style, from what learned to what says nothing; see `outcome`."""

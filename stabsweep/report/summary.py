@@ -47,18 +47,19 @@ def summary(
     answer = [("Use", " ".join(pick.overrides()))] if pick.is_ok else []
     answer += [("Why" if pick.is_ok else "Why not", pick.reason)]
     answer += [("Note", remark) for remark in remarks(region, pick, num_planned)]
-    blocks.append("\n".join(_entry(*entry) for entry in answer))
+    blocks.append("\n".join(entry(*words) for words in answer))
     cost = []
     if region.records:
         cost += [("Trials", counted(region.records)), ("Pruned", saved(region.records))]
     cost += [("Took", duration(seconds))] if seconds is not None else []
     cost += [("Files", f"{folder}/ {FILES}")] if folder is not None else []
     if cost:
-        blocks.append("\n".join(_entry(*entry) for entry in cost))
+        blocks.append("\n".join(entry(*words) for words in cost))
     return "\n\n".join(blocks)
 
 
-def _entry(word: str, text: str) -> str:
+def entry(word: str, text: str) -> str:
+    """A word in the margin and a text beside it, folded to the width of the summary."""
     return textwrap.fill(
         clean(text), WIDTH, initial_indent=f"{word:9}", subsequent_indent=" " * 9,
         break_long_words=False, break_on_hyphens=False,

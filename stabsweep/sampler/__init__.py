@@ -1,22 +1,37 @@
-"""Samplers: which points are tried, and in which order. Each is an Optuna sampler."""
+"""Samplers: which points are tried, and in which order. Each is an Optuna sampler.
+
+A *design* lays out its points beforehand, seeds included. A *guide* (`tpe`, `optuna`) chooses the
+next point by the losses so far and knows no seeds: the study runs each of its points with every
+seed in turn.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from optuna.samplers import BaseSampler
 
 from stabsweep.errors import unknown
 from stabsweep.sampler._design import DesignSampler
 from stabsweep.sampler.grid import Grid
+from stabsweep.sampler.optuna import from_target
 from stabsweep.sampler.random import Random
 from stabsweep.sampler.sobol import Sobol
+from stabsweep.sampler.tpe import TPE
 from stabsweep.space import Space
 
-SAMPLERS: Mapping[str, Callable[..., DesignSampler]] = {
+SAMPLERS: Mapping[str, Callable[..., BaseSampler]] = {
     "grid": Grid,
+    "optuna": from_target,
     "random": Random,
     "sobol": Sobol,
+    "tpe": TPE,
 }
 """Every choice of `sampler=`."""
+
+_OURS = ("self", "space", "num_trials", "seeds", "seed", "done")
 
 
 def build(
@@ -26,7 +41,8 @@ def build(
     seeds: Sequence[int],
     seed: int = 0,
     done: Collection[int] = (),
-) -> DesignSampler:
+    **given: Any,
+) -> BaseSampler:
     """A sampler for a space.
 
     Args:
@@ -36,10 +52,33 @@ def build(
         seeds: seeds that every point is run with.
         seed: of the sampler's own randomness.
         done: numbers of trials that are not handed out again.
+        given: arguments of the sampler's own.
+
+    Raises:
+        BadInput: an unknown name or argument, or a target that cannot be used.
     """
     if name not in SAMPLERS:
         raise unknown("sampler", name, SAMPLERS)
-    return SAMPLERS[name](space, num_trials, seeds, seed, done)
+    keys = [key for key in inspect.signature(SAMPLERS[name]).parameters if key not in _OURS]
+    for key in given:
+        if key not in keys:
+            raise unknown("sampler key", key, ["name", "seed", *keys])
+    return SAMPLERS[name](space, num_trials, seeds, seed, done, **given)
 
 
-__all__ = ["SAMPLERS", "DesignSampler", "Grid", "Random", "Sobol", "build"]
+def num_planned(sampler: BaseSampler, num_trials: int) -> int:
+    """How many trials a sampler gives when so many are wanted: a design is made of whole points."""
+    return sampler.num_trials if isinstance(sampler, DesignSampler) else num_trials
+
+
+__all__ = [
+    "SAMPLERS",
+    "TPE",
+    "DesignSampler",
+    "Grid",
+    "Random",
+    "Sobol",
+    "build",
+    "from_target",
+    "num_planned",
+]

@@ -30,7 +30,7 @@ class DesignSampler(optuna.samplers.BaseSampler):
             resumed; this does not.
     """
 
-    index: int
+    index: int = -1
 
     def __init__(
         self, design: Sequence[tuple[int, Point, int]], done: Collection[int] = ()

@@ -12,18 +12,24 @@ from stabsweep.task._order import BatchOrder
 from stabsweep.task.adding import Adding
 from stabsweep.task.digits import Digits
 from stabsweep.task.quadratic import Quadratic
+from stabsweep.task.regression import Regression
 from stabsweep.task.sequential_digits import SequentialDigits
+from stabsweep.task.temporal_order import TemporalOrder
 from stabsweep.task.text import Text
+from stabsweep.task.uv import UV
 
 __all__ = [
     "Adding",
     "BatchOrder",
     "Digits",
     "Quadratic",
+    "Regression",
     "SequentialDigits",
     "TASKS",
     "Task",
+    "TemporalOrder",
     "Text",
+    "UV",
     "build",
 ]
 
@@ -31,8 +37,11 @@ TASKS: Mapping[str, type[Task]] = {
     "adding": Adding,
     "digits": Digits,
     "quadratic": Quadratic,
+    "regression": Regression,
     "sequential_digits": SequentialDigits,
+    "temporal_order": TemporalOrder,
     "text": Text,
+    "uv": UV,
 }
 """Every task that `task=<name>` can ask for."""
 

@@ -8,12 +8,13 @@ SIGNATURES = {
     "vector": Signature("vector", 4, 3),
     "sequence": Signature("sequence", 4, 3, length=5),
     "tokens": Signature("tokens", 4, 4, length=5, per_step=True),
-    "nothing": Signature("nothing", 0, 3),
+    "nothing": Signature("nothing", 0, 1),
 }
 READS = {
     "mlp": {"vector", "sequence"},
     "rnn": {"sequence"},
     "transformer": {"tokens"},
+    "uv": {"nothing"},
     "vector": {"nothing"},
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
 
@@ -41,6 +42,37 @@ ROWS = {
         {"beta1": 0.5, "beta2": 0.9, "eps": 1e-2},
         {"beta2": 0.95, "weight_decay": 0.3},
     ],
+    ("rmsprop", False): [
+        {},
+        {"momentum": 0.9},
+        {"alpha": 0.0, "eps": 1e-2},
+        {"alpha": 0.9, "momentum": 0.5, "weight_decay": 0.1},
+    ],
+    # rho passes 5 at step 6, 6, never, and 7.
+    ("radam", False): [
+        {},
+        {"beta1": 0.5, "weight_decay": 0.1},
+        {"beta1": 0.0, "beta2": 0.0},
+        {"beta2": 0.8, "eps": 1e-2},
+    ],
+    ("nadam", False): [
+        {},
+        {"beta1": 0.0, "beta2": 0.0},
+        {"momentum_decay": 0.0, "weight_decay": 0.1},
+        {"beta1": 0.5, "beta2": 0.9, "eps": 1e-2, "momentum_decay": 0.5},
+    ],
+    ("lion", False): [
+        {},
+        {"beta1": 0.0, "weight_decay": 0.1},
+        {"beta2": 0.0},
+        {"beta1": 0.5, "beta2": 0.9, "weight_decay": 1.0},
+    ],
+    ("gi_adam", False): [
+        {},
+        {"beta1": 0.0, "beta2": 0.0},
+        {"beta1": 0.5, "beta2": 0.9, "eps": 1e-2},
+        {"beta2": 0.95, "weight_decay": 0.1},
+    ],
 }
 CASES = [(*key, row) for key, rows in ROWS.items() for row in range(len(rows))]
 
@@ -65,25 +97,76 @@ def first_weights(num_rows, dtype):
     return torch.randn(num_rows, SIZE, generator=generator, dtype=torch.float64).to(dtype)
 
 
+class Formula:
+    """The rules that torch lacks, for one tensor: the papers' lines, with lists for memory."""
+
+    def __init__(self, name, theta_P, given):
+        self.name, self.theta, self.given = name, theta_P, given
+        self.param_groups = [{"lr": 1.0}]
+        self.grads = []
+
+    def step(self):
+        lr, given = self.param_groups[0]["lr"], self.given
+        beta1, decay = given.get("beta1", 0.9), given.get("weight_decay", 0.0)
+        theta = self.theta.detach()
+        if self.name == "lion":
+            beta2 = given.get("beta2", 0.99)
+            momentum = self.mean(beta2)
+            update = torch.sign(beta1 * momentum + (1 - beta1) * self.theta.grad) + decay * theta
+            self.grads.append(self.theta.grad)
+        else:
+            beta2 = given.get("beta2", 0.999)
+            self.grads.append(self.theta.grad + decay * theta)
+            t = len(self.grads)
+            mean = self.mean(beta1) / (1 - beta1**t)
+            square = self.mean(beta2, 2) + beta2**t * self.grads[0] ** 2
+            update = mean / (torch.sqrt(square / (1 - beta2**t)) + given.get("eps", 1e-8))
+        self.theta.data = theta - lr * update
+
+    def mean(self, beta, power=1):
+        """The exponential mean of all gradients so far, as a sum over them."""
+        terms = [(1 - beta) * beta**age * g**power for age, g in enumerate(reversed(self.grads))]
+        return sum(terms, torch.zeros_like(self.theta.data))
+
+
+TORCH = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+    "radam": torch.optim.RAdam,
+    "nadam": torch.optim.NAdam,
+}
+
+
+@contextlib.contextmanager
+def default_type(dtype):
+    """torch keeps a number of NAdam in its default type, whatever the type of the weights."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    yield
+    torch.set_default_dtype(before)
+
+
 def oracle(name, nesterov, row, dtype):
     """The weights after each step with `torch.optim`, its arguments written out here."""
-    given = ROWS[name, nesterov][row]
+    given = dict(ROWS[name, nesterov][row])
     theta_P = torch.nn.Parameter(first_weights(len(ROWS[name, nesterov]), dtype)[row])
-    if name == "sgd":
+    if name not in TORCH:
+        optimizer = Formula(name, theta_P, given)
+    else:
+        if "beta1" in OPTIMIZERS[name].defaults:
+            given["betas"] = given.pop("beta1", 0.9), given.pop("beta2", 0.999)
         # torch refuses Nesterov without momentum, where it is plain SGD.
         look_ahead = {"nesterov": True} if nesterov and given["momentum"] else {}
-        optimizer = torch.optim.SGD([theta_P], lr=1.0, **given, **look_ahead)
-    else:
-        cls = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
-        betas = given.get("beta1", 0.9), given.get("beta2", 0.999)
-        rest = {key: given[key] for key in ("eps", "weight_decay") if key in given}
-        optimizer = cls([theta_P], lr=1.0, betas=betas, **rest)
+        optimizer = TORCH[name]([theta_P], lr=1.0, **given, **look_ahead)
     path = []
-    for step in range(NUM_STEPS):
-        theta_P.grad = gradient(theta_P.detach(), step)
-        optimizer.param_groups[0]["lr"] = rate(row, step)
-        optimizer.step()
-        path.append(theta_P.detach().clone())
+    with default_type(dtype):
+        for step in range(NUM_STEPS):
+            theta_P.grad = gradient(theta_P.detach(), step)
+            optimizer.param_groups[0]["lr"] = rate(row, step)
+            optimizer.step()
+            path.append(theta_P.detach().clone())
     return torch.stack(path)
 
 
@@ -106,8 +189,8 @@ def stacked(name, nesterov, rows, dtype, late=0):
         if late and step == late:
             # The row is new: its weights and its memory are the first ones.
             theta_KP[-1] = first_weights(len(given), dtype)[rows[-1]]
-            for buffer in state.values():
-                buffer[-1] = 0
+            for key, buffer in rule.new_state(theta_KP[-1:]).items():
+                state[key][-1] = buffer[0]
         lr_K1 = column(rate(r, max(s, 0)) for r, s in zip(rows, steps, strict=True))
         step_K1 = column(max(s, 0) for s in steps)
         pairs = zip(theta_KP, steps, strict=True)
@@ -234,13 +317,12 @@ def test_its_config_file_holds_every_argument_with_its_default(name):
     assert yaml.safe_load(conf.read_text()) == expected
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", TORCH)
 def test_its_defaults_are_those_of_torch_but_for_momentum(name):
     defaults = dict(OPTIMIZERS[name].defaults)
     if name == "sgd":
         assert defaults.pop("momentum") == 0.9
-    cls = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
-    theirs = dict(cls([torch.nn.Parameter(torch.zeros(1))]).defaults)
+    theirs = dict(TORCH[name]([torch.nn.Parameter(torch.zeros(1))]).defaults)
     if "betas" in theirs:
         theirs["beta1"], theirs["beta2"] = theirs["betas"]
     assert defaults == {key: theirs[key] for key in defaults}

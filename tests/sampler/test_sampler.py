@@ -1,4 +1,8 @@
-"""Laws of every sampler: a new one is added to `SAMPLERS` and is held to them."""
+"""Laws of samplers: a new one is added to `SAMPLERS` and is held to them.
+
+A design, which lays out its trials beforehand, obeys all of them; a guide, which looks at losses,
+may try other points in other batches.
+"""
 
 import time
 
@@ -7,7 +11,7 @@ import pytest
 
 from stabsweep import sampler
 from stabsweep.errors import BadInput
-from stabsweep.pruning import DivergencePruner
+from stabsweep.pruner import DivergencePruner
 from stabsweep.records import Record, Verdict
 from stabsweep.sampler import SAMPLERS
 from stabsweep.space import LIMITS, Space
@@ -25,17 +29,29 @@ SEEDS = (3, 0, 11)
 NUM_TRIALS = 120
 
 
-@pytest.fixture(params=list(SAMPLERS))
+GUIDES = {
+    "tpe": {},
+    "optuna": {"target": "optuna.samplers:RandomSampler"},
+}
+
+
+@pytest.fixture(params=[name for name in SAMPLERS if name not in GUIDES])
 def name(request) -> str:
     return request.param
 
 
+@pytest.fixture(params=list(SAMPLERS))
+def any_name(request) -> str:
+    return request.param
+
+
 def build(name, num_trials=NUM_TRIALS, seed=0, done=(), space=SPACE, seeds=SEEDS):
-    return sampler.build(name, space, num_trials, seeds, seed, done)
+    return sampler.build(name, space, num_trials, seeds, seed, done, **GUIDES.get(name, {}))
 
 
-def study_of(rule, done=(), space=SPACE, seeds=SEEDS) -> Study:
-    return Study(space, rule, DivergencePruner(), seeds, rule.num_trials, done)
+def study_of(rule, done=(), space=SPACE, seeds=SEEDS, num_trials=NUM_TRIALS) -> Study:
+    planned = sampler.num_planned(rule, num_trials)
+    return Study(space, rule, DivergencePruner(), seeds, planned, done)
 
 
 def record_of(trial) -> Record:
@@ -64,15 +80,16 @@ def test_another_seed_gives_other_points_unless_nothing_is_random(name):
     assert (first == second) == (name == "grid")
 
 
-def test_each_trial_is_handed_out_once_and_numbered_from_zero(name):
-    rule = build(name)
-    numbers = [trial.number for trial in run(study_of(rule))]
-    assert sorted(numbers) == list(range(rule.num_trials))
-    assert rule.num_trials >= NUM_TRIALS
+def test_each_trial_is_handed_out_once_and_numbered_from_zero(any_name):
+    study = study_of(build(any_name))
+    numbers = [trial.number for trial in run(study)]
+    assert sorted(numbers) == list(range(study.num_trials))
+    assert study.num_trials >= NUM_TRIALS
+    assert study.num_trials == NUM_TRIALS or any_name not in GUIDES
 
 
-def test_every_point_is_inside_the_space(name):
-    for trial in run(study_of(build(name))):
+def test_every_point_is_inside_the_space(any_name):
+    for trial in run(study_of(build(any_name))):
         assert set(trial.point) == set(SPACE.axes)
         for axis in SPACE:
             value = trial.point[axis.name]
@@ -83,9 +100,9 @@ def test_every_point_is_inside_the_space(name):
                 assert not LIMITS[axis.name].integer or type(value) is int
 
 
-def test_every_point_is_run_with_every_seed(name):
+def test_every_point_is_run_with_every_seed(any_name):
     points: dict = {}
-    for trial in run(study_of(build(name))):
+    for trial in run(study_of(build(any_name))):
         points.setdefault(trial.number // len(SEEDS), []).append(trial)
     for trials in points.values():
         assert len({tuple(trial.point.items()) for trial in trials}) == 1
@@ -111,9 +128,50 @@ def test_what_was_done_out_of_order_is_not_run_again(name):
     assert {trial.number for trial in after} == set(whole) - {2, 50, 51, 119}
 
 
-def test_a_sweep_that_is_done_hands_out_nothing(name):
-    done = [record_of(trial) for trial in run(study_of(build(name)))]
-    assert study_of(build(name, done={r.trial for r in done}), done).ask(5) == []
+def test_a_sweep_that_is_done_hands_out_nothing(any_name):
+    done = [record_of(trial) for trial in run(study_of(build(any_name)))]
+    assert study_of(build(any_name, done={r.trial for r in done}), done).ask(5) == []
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+@pytest.mark.parametrize("numbers", [range(37), (2, 50, 51, 119), range(119)])
+def test_a_resumed_guide_runs_what_is_missing_and_pairs_the_seeds(guide, numbers):
+    whole = {trial.number: trial for trial in run(study_of(build(guide)))}
+    done = [record_of(whole[number]) for number in numbers]
+    after = run(study_of(build(guide, done=set(numbers)), done))
+    assert sorted([t.number for t in after] + list(numbers)) == list(range(NUM_TRIALS))
+    points: dict = {}
+    for trial in [*after, *(whole[number] for number in numbers)]:
+        points.setdefault(trial.number // len(SEEDS), []).append(trial)
+    for trials in points.values():
+        assert len({tuple(trial.point.items()) for trial in trials}) == 1
+        assert sorted(trial.seed for trial in trials) == sorted(SEEDS)
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_a_resumed_guide_does_not_begin_with_the_same_points(guide):
+    first = run(study_of(build(guide)), limit=6)
+    done = [record_of(trial) for trial in first]
+    after = run(study_of(build(guide, done=range(6)), done), limit=6)
+    assert {t.point["lr"] for t in first}.isdisjoint(t.point["lr"] for t in after)
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_a_guide_cuts_short_the_last_point_rather_than_run_more(guide):
+    trials = run(study_of(build(guide), num_trials=10))
+    assert [trial.seed for trial in trials] == [*SEEDS * 3, SEEDS[0]]
+    assert study_of(build(guide), num_trials=1).num_trials == 1
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_a_guide_is_the_same_for_the_same_seed_and_batch(guide):
+    first, second = run(study_of(build(guide))), run(study_of(build(guide)))
+    assert first == second != run(study_of(build(guide, seed=1)))
+
+
+def test_an_argument_that_a_sampler_has_not_is_met_with_what_it_has():
+    with pytest.raises(BadInput, match="sampler key='sed' is not known.*did you mean seed"):
+        sampler.build("tpe", SPACE, 4, SEEDS, sed=3)
 
 
 def test_a_stranger_can_use_it_in_a_plain_study(name):

@@ -14,11 +14,14 @@ PAIRS = [
     ("mlp", "digits", {}),
     ("mlp", "sequential_digits", {"step": "row"}),
     ("mlp", "adding", {"num_examples": 50}),
+    ("mlp", "regression", {}),
     ("rnn", "sequential_digits", {"step": "row"}),
     ("rnn", "sequential_digits", {"step": "pixel"}),
     ("rnn", "adding", {"num_examples": 50}),
+    ("rnn", "temporal_order", {"length": 10, "num_examples": 50}),
     ("transformer", "text", {"length": 16}),
     ("vector", "quadratic", {}),
+    ("uv", "uv", {}),
 ]
 
 
@@ -49,7 +52,7 @@ def test_stacked_gradients_of_every_pair_equal_plain_ones(model_name, task_name,
             torch.testing.assert_close(found[name][k], gradient, rtol=1e-10, atol=1e-12)
 
 
-SMALL = {"adding": {"num_examples": 50}}
+SMALL = {name: {"num_examples": 50} for name in ("adding", "temporal_order")}
 
 
 @pytest.mark.parametrize("name", task.TASKS)

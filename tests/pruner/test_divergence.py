@@ -6,7 +6,7 @@ import pytest
 from optuna.pruners import MedianPruner, NopPruner, ThresholdPruner
 from optuna.trial import TrialState, create_trial
 
-from stabsweep.pruning import DivergencePruner
+from stabsweep.pruner import DivergencePruner
 
 KNOWN = {"initial_loss": 1.0, "horizon": 100, "warmup_steps": 0, "blind_loss": 1.0}
 

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import time
+
+import optuna
+import pytest
+import yaml
+from optuna.trial import TrialState
+
+import stabsweep
+from stabsweep import mirror
+from stabsweep.cli import main
+from stabsweep.errors import BadInput
+from stabsweep.mirror import Mirror
+from stabsweep.store import read_records
+
+MLP = {"name": "mlp", "width": 8, "depth": 2}
+TINY = {
+    "horizon": 30,
+    "num_trials": 12,
+    "seeds": 2,
+    "batch_size": 16,
+    "device": "cpu",
+    "watcher": "off",
+}
+SPACE = {"lr": {"low": 1e-3, "high": 1e6}}
+
+
+def make_trial(number, value=0.5):
+    return optuna.trial.create_trial(
+        value=value,
+        params={"lr": 0.1},
+        distributions={"lr": optuna.distributions.FloatDistribution(1e-3, 1)},
+        user_attrs={"trial": number},
+        intermediate_values={3: 1.0, 6: float("nan")},
+    )
+
+
+def check_copy(url, result) -> optuna.Study:
+    """Whether the only study of a storage is the sweep."""
+    (name,) = optuna.get_all_study_names(url)
+    study = optuna.load_study(study_name=name, storage=url)
+    # As they were told: a stall is settled by its row only at the end.
+    records = {record.trial: record for record in read_records(result.folder)}
+    trials = study.trials
+    assert sorted(trial.user_attrs["trial"] for trial in trials) == sorted(records)
+    for trial in trials:
+        record = records[trial.user_attrs["trial"]]
+        params = {**trial.params, "seed": trial.user_attrs.get("seed", trial.params.get("seed"))}
+        assert params == {**record.point, "seed": record.seed}
+        held = record.verdict.is_stable
+        assert trial.state is (TrialState.COMPLETE if held else TrialState.PRUNED)
+        assert trial.value == (pytest.approx(record.final_loss) if held else None)
+        assert trial.user_attrs["steps"] == record.steps
+        assert trial.user_attrs["verdict"] == record.verdict.label
+        assert 1 <= len(trial.intermediate_values) <= 5
+        assert max(trial.intermediate_values) == record.steps
+    stable = [r.final_loss for r in records.values() if r.verdict.is_stable]
+    assert study.best_value == pytest.approx(min(stable))
+    return study
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+def test_every_trial_arrives_in_sqlite_and_can_be_pictured(tmp_path, sampler):
+    url = f"sqlite:///{tmp_path / 'copy.db'}"
+    result = stabsweep.sweep(
+        MLP, "digits", SPACE, "sgd", sampler=sampler, folder=tmp_path / "run", storage=url, **TINY
+    )
+    study = check_copy(url, result)
+    assert study.study_name == f"{tmp_path.name}/run"
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    importance = optuna.importance.get_param_importances(study, params=["lr"])
+    assert importance == {"lr": pytest.approx(1.0)}
+    assert len(study.trials_dataframe()) == 12
+    assert study.best_trial.params["lr"] < 1e3
+    text = (tmp_path / "run" / "config.yaml").read_text()
+    assert "storage" not in yaml.safe_load(text) and "sqlite" not in text
+
+
+@pytest.mark.slow
+def test_a_sweep_can_be_sent_later_and_nothing_twice(tmp_path):
+    url = f"sqlite:///{tmp_path / 'copy.db'}"
+    folder = tmp_path / "run"
+    stabsweep.sweep(MLP, "digits", SPACE, "sgd", folder=folder, **TINY)
+    lines = (folder / "records.jsonl").read_text().splitlines(keepends=True)
+    (folder / "records.jsonl").write_text("".join(lines[:7]))
+    resumed = stabsweep.resume(folder, "off", storage=url)
+    assert len(resumed.region.records) == 12
+    check_copy(url, resumed)
+    assert main(["resume", str(folder), "progress=off", f"storage={url}"]) in (0, 1)
+    check_copy(url, resumed)
+
+
+def test_a_storage_that_fails_is_one_note_and_no_end(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path / 'nowhere' / 'copy.db'}"
+    result = stabsweep.sweep(MLP, "digits", SPACE, storage=url, **{**TINY, "watcher": "plain"})
+    assert len(result.region.records) == 12
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert said.count("fails, the sweep goes on") == 1 and "12 trials are not in" in said
+
+
+def test_a_storage_that_comes_back_gets_what_it_missed(tmp_path, monkeypatch):
+    monkeypatch.setattr(mirror, "BATCH_SECONDS", 0.05)
+    notes: list[str] = []
+    (tmp_path / "late").touch()
+    url = f"sqlite:///{tmp_path / 'late' / 'copy.db'}"
+    copy = Mirror(url, "sweep", notes.append)
+    copy.add(make_trial(0))
+    end = time.monotonic() + 20
+    while not notes and time.monotonic() < end:
+        copy.add(make_trial(len(copy._pending)))
+        time.sleep(0.05)
+    num_sent = len(copy._pending)
+    (tmp_path / "late").unlink()
+    (tmp_path / "late").mkdir()
+    copy.close()
+    assert len(notes) == 1 and "fails" in notes[0]
+    trials = optuna.load_study(study_name="sweep", storage=url).trials
+    assert [trial.user_attrs["trial"] for trial in trials] == list(range(num_sent))
+
+
+def test_a_batch_is_sent_while_the_sweep_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(mirror, "BATCH_SECONDS", 0.05)
+    copy = Mirror(f"sqlite:///{tmp_path / 'copy.db'}", "sweep", print)
+    for number in range(5):
+        copy.add(make_trial(number))
+    end = time.monotonic() + 20
+    while copy._pending and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not copy._pending and len(copy._sent) == 5
+    copy.close()
+
+
+def test_the_end_does_not_wait_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(mirror, "CLOSE_SECONDS", 0.0)
+    notes: list[str] = []
+    copy = Mirror(f"sqlite:///{tmp_path / 'copy.db'}", "sweep", notes.append)
+    for number in range(3):
+        copy.add(make_trial(number))
+    copy.close()
+    assert len(notes) == 1 and "trials are not in sqlite:///" in notes[0]
+
+
+def test_another_sweep_of_the_same_name_is_left_alone(tmp_path):
+    url = f"sqlite:///{tmp_path / 'copy.db'}"
+    notes: list[str] = []
+    for folder in ("a", "b"):
+        copy = Mirror(url, "sweep", notes.append, {"folder": folder})
+        copy.add(make_trial(0))
+        copy.close()
+    assert "another sweep is there as sweep" in notes[0]
+    assert len(optuna.load_study(study_name="sweep", storage=url).trials) == 1
+
+
+@pytest.mark.parametrize("bad", ["copy.db", "sqlit:///x", "", 3, "://"])
+def test_what_is_no_storage_is_bad_input_before_anything_runs(tmp_path, bad):
+    with pytest.raises(BadInput, match="is not the URL of a database"):
+        stabsweep.sweep(MLP, "digits", SPACE, folder=tmp_path / "run", storage=bad, **TINY)
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_note_shows_a_password():
+    assert mirror._shown("postgresql://me:secret@host/db") == "postgresql://me:***@host/db"
+
+
+# ------------------------------------------------------------------------------ a real server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The URL of a PostgreSQL server that was started for this test, on a socket of its own."""
+    driver = next((d for d in ("psycopg2", "psycopg") if importlib.util.find_spec(d)), None)
+    if driver is None:
+        pytest.skip("neither psycopg2 nor psycopg is installed")
+    initdb, pg_ctl = shutil.which("initdb"), shutil.which("pg_ctl")
+    if not (initdb and pg_ctl):
+        pytest.skip("initdb and pg_ctl are not installed")
+    prefix, folder = [], tmp_path_factory.mktemp("pg")
+    if os.geteuid() == 0:
+        # The server refuses to run as root.
+        try:
+            shutil.chown(folder, "postgres")
+        except LookupError:
+            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+        for parent in (folder, *folder.parents):
+            if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 1:
+                parent.chmod(parent.stat().st_mode | 1)
+        prefix = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        if not shutil.which("setpriv"):
+            pytest.skip("PostgreSQL does not run as root, and there is no setpriv")
+    data, quiet = str(folder / "data"), {"stdout": subprocess.DEVNULL, "check": True, "cwd": "/"}
+    subprocess.run([*prefix, initdb, "-D", data, "-U", "me", "-A", "trust", "-N"], **quiet)
+    options = f"-c listen_addresses='' -k {folder} -F"
+    start = [*prefix, pg_ctl, "-D", data, "-w", "-l", str(folder / "log"), "-o", options, "start"]
+    subprocess.run(start, **quiet)
+    yield f"postgresql+{driver}://me@/postgres?host={folder}", folder, prefix, pg_ctl
+    subprocess.run([*prefix, pg_ctl, "-D", data, "-m", "immediate", "stop"], **quiet)
+
+
+@pytest.mark.slow
+def test_every_trial_arrives_in_postgresql_and_a_lost_server_ends_nothing(server, tmp_path):
+    url, folder, prefix, pg_ctl = server
+    result = stabsweep.sweep(
+        MLP, "digits", SPACE, "sgd", folder=tmp_path / "run", storage=url, **TINY
+    )
+    check_copy(url, result)
+    notes: list[str] = []
+    copy = Mirror(url, "other", notes.append)
+    data = str(folder / "data")
+    pg = [*prefix, pg_ctl, "-D", data, "-w", "-l", str(folder / "log")]
+    subprocess.run([*pg, "-m", "immediate", "stop"], check=True, cwd="/")
+    copy.add(make_trial(0))
+    copy.close()
+    options = f"-c listen_addresses='' -k {folder} -F"
+    subprocess.run([*pg, "-o", options, "start"], check=True, cwd="/", stdout=subprocess.DEVNULL)
+    assert len(notes) == 2 and "fails" in notes[0] and "1 trials are not in" in notes[1]

@@ -41,6 +41,8 @@ class Thresholds:
             half; the noise of small batches is larger at the start than later.
         catapult: part of the fall by which the peak must top the start to be `recovered`. Ours:
             half; catapults at 2 < eta lambda < 4 peak at many times the start (arXiv 2003.02218).
+        catapult_alone: the same for a peak of one or two steps. Ours: five; no batch of a healthy
+            run is that much worse than the first ones, and narrow models are thrown up so briefly.
         growth: part of the fall that a rise below the start must reach to be growth. Ours: 5 %.
             A clean exponential, eight parts of the last half each steeper than the one before,
             needs none: of 2e7 series of pure noise none did that.
@@ -92,6 +94,7 @@ class Thresholds:
     above: float = 0.1
     disturbed: float = 0.5
     catapult: float = 0.5
+    catapult_alone: float = 5.0
     growth: float = 0.05
     convexity: float = 1.1
     levelling: float = 0.5

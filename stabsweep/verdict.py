@@ -66,7 +66,7 @@ def judge(trace: Trace, thresholds: Thresholds = DEFAULTS) -> Judgement:
     | 9 | learned, then lost nine tenths of the gain or more | collapsed |
     | 10 | learned, then lost more than 0.3 of the gain | degraded |
     | 11 | learned and kept, more spikes than the limit, in several bursts | spiky |
-    | 12 | learned and kept, peak well above start on the way | recovered |
+    | 12 | learned and kept; peak well above start, or for a moment far above it | recovered |
     | 13 | learned and kept | converged |
     | 14 | not learned; peak above start, final above start, or gradients dead | collapsed |
     | 15 | not learned, undisturbed: a stall, settled by its row | too_slow, provisional |
@@ -220,7 +220,9 @@ def _learned(seen: Evidence, trace: Trace, t: Thresholds, ended: str) -> tuple[V
         count = round(seen.spike_share * trace.num_steps)
         reason = f"{count} of {trace.num_steps} steps are spikes; loss {ended}."
         return Verdict.SPIKY, reason
-    if seen.peak - seen.start > max(t.catapult * seen.fall, t.num_errors * seen.noise):
+    noise = t.num_errors * seen.noise
+    was_thrown_up = seen.peak - seen.start > max(t.catapult * seen.fall, noise)
+    if was_thrown_up or seen.highest - seen.start > max(t.catapult_alone * seen.fall, noise):
         peak = f"Loss peaked at {rate(seen.highest)} at step {seen.peak_step}"
         return Verdict.RECOVERED, f"{peak}, then fell and {ended}."
     return Verdict.CONVERGED, f"Loss {ended}, best {rate(seen.best)} by step {seen.best_step}."

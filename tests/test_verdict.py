@@ -29,6 +29,11 @@ def bump(height: float, after: float, at: int = 5) -> Array:
     return np.where(STEPS < at, 1.0, np.where(STEPS < at + 5, height, after))
 
 
+def flash(height: float) -> Array:
+    """A peak of one step between 1 and 0."""
+    return np.where(STEPS < 20, 1.0, np.where(STEPS == 20, height, 0.0))
+
+
 def hops(height: float) -> Array:
     return 0.5 + height / 2 * np.where(STEPS < 20, 1 / height, (-1.0) ** STEPS)
 
@@ -94,6 +99,7 @@ BOUNDARIES = [
     ("above", lambda x: dict(loss=two_levels(1 + x, 1 + x)), 0.1, "too_slow", "collapsed"),
     ("disturbed", lambda x: dict(loss=bump(1 + x, 1.0)), 0.5, "too_slow", "collapsed"),
     ("catapult", lambda x: dict(loss=bump(1 + x, 0.0)), 0.5, "converged", "recovered"),
+    ("catapult_alone", lambda x: dict(loss=flash(1 + x)), 5.0, "converged", "recovered"),
     ("absurd", lambda x: dict(loss=two_levels(1 + x, 1 + x)), 100, "collapsed", "diverged"),
     ("hop", lambda x: dict(loss=hops(x / 2), update_ratio=0.1), 0.5, "converged", "oscillating"),
     ("hop_update_ratio", lambda x: dict(loss=hops(0.9), update_ratio=x), 0.02, "too_slow",
@@ -304,6 +310,8 @@ def test_uv_model_catapults_below_four_and_diverges_above(real_traces):
             assert judge(real_traces["uv", c, width]).verdict is Verdict.RECOVERED
         assert judge(real_traces["uv", 4.1, width]).verdict is Verdict.DIVERGED
         assert judge(train_uv(3, width, warmup_steps=25)).verdict is Verdict.RECOVERED
+    for c in (3.5, 3.6, 3.75):  # a narrow model is up for two or three steps only
+        assert judge(train_uv(c, 64)).verdict is Verdict.RECOVERED
 
 
 # Stopping early.

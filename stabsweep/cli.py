@@ -52,8 +52,8 @@ def _one_line(error: Exception) -> str:
         return str(error)
     # Some of Hydra's own errors are OSErrors as well.
     if isinstance(error, OSError) and not isinstance(error, HydraException):
-        where = f" to {error.filename}" if error.filename else ""
-        return f"cannot write{where}: {error.strerror}; choose another hydra.run.dir=DIR"
+        where = f" {error.filename}" if error.filename else " a file"
+        return f"cannot use{where} ({error.strerror}): choose another folder (hydra.run.dir=DIR)"
     return configuration.explain(error)
 
 
@@ -75,6 +75,9 @@ def _sweep(words: Sequence[str]) -> int:
             # Raised here Hydra would print lines of its own; the other jobs of `-m` go on.
             errors.append(error)
             return math.nan
+        if code == INTERRUPTED:
+            # Out of Hydra's outer loop as well: its other jobs must not begin.
+            raise KeyboardInterrupt
         codes.append(code)
         return loss
 

@@ -14,7 +14,6 @@ from stabsweep import report
 from stabsweep.errors import BadInput
 from stabsweep.numerals import loss, plural, rate
 from stabsweep.pick import Pick
-from stabsweep.region import Row
 from stabsweep.result import Result
 from stabsweep.shift import Shift, find_shifts
 
@@ -176,19 +175,8 @@ def shift_dict(shift: Shift) -> dict[str, Any]:
         "decades": shift.decades,
         "least_decades": shift.least_decades,
         "usable_decades": shift.usable_decades,
-        "a": _row_dict(shift.a),
-        "b": _row_dict(shift.b),
-    }
-
-
-def _row_dict(row: Row | None) -> dict[str, Any] | None:
-    if row is None:
-        return None
-    return {
-        "edge": dict(vars(row.edge)),
-        "usable_lr": row.usable_lr,
-        "best_lr": row.best.lr if row.best else None,
-        "best_loss": row.best.loss if row.best else None,
+        "a": shift.a and shift.a.as_dict(),
+        "b": shift.b and shift.b.as_dict(),
     }
 
 

@@ -19,6 +19,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from stabsweep.errors import BadInput
+from stabsweep.records import NUMBER, SEED
 
 BATCH_SECONDS = 3.0
 """Time between two batches: what a dashboard may lag behind (chosen by us)."""
@@ -29,11 +30,8 @@ CLOSE_SECONDS = 60.0
 MAX_REPORTS = 5
 """Losses of a trial that are sent: each costs as much as a param, some 2 ms (measured, SQLite)."""
 
-ATTRIBUTES = ("trial", "seed", "verdict", "reason", "steps")
+ATTRIBUTES = (NUMBER, SEED, "verdict", "reason", "steps")
 """User attributes that are sent, for the same reason."""
-
-NUMBER = "trial"
-"""User attribute that names a trial in the copy, see `stabsweep.study`."""
 
 
 class Mirror:
@@ -44,8 +42,8 @@ class Mirror:
     `trial` is its number; `seed` is one where it is no param. A trial that is in the storage
     already is not sent again, so a resumed sweep goes on with its copy.
 
-    A trial costs some 20 ms of CPU time and 60 ms in all (SQLite, a disk with 5 ms an fsync): a
-    sweep that is faster ends with a queue, which `close` waits for.
+    A trial costs some 20 ms of CPU time (SQLite), and more in all where the disk is slow: a sweep
+    that is faster ends with a queue, which `close` waits for.
 
     Args:
         storage: URL of an Optuna storage: `sqlite:///sweep.db`, `postgresql://user@host/name`.

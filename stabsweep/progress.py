@@ -19,8 +19,6 @@ class Progress:
         num_before: trials that had ended before this run began.
         num_running: trials in training now.
         part_done: how many whole trials the running ones amount to, by their steps.
-        num_pruned: trials stopped early.
-        trial_steps: optimizer steps done in this run, summed over trials.
         seconds: time since this run began.
         eta_seconds: estimated time to the end; None when nothing can be said yet.
         counts: verdict -> number of trials that have ended.
@@ -34,8 +32,6 @@ class Progress:
     num_before: int = 0
     num_running: int = 0
     part_done: float = 0.0
-    num_pruned: int = 0
-    trial_steps: int = 0
     seconds: float = 0.0
     eta_seconds: float | None = None
     counts: Mapping[Verdict, int] = field(default_factory=dict)

@@ -75,6 +75,9 @@ class Verdict(enum.Enum):
 
 VERDICTS: Mapping[str, Verdict] = {verdict.label: verdict for verdict in Verdict}
 
+NUMBER = "trial"
+"""Name under which an Optuna trial, whose own numbers shift on a resume, carries that of ours."""
+
 SEED = "seed"
 """Name under which the seed stands beside a point's axes, as a parameter of an Optuna trial."""
 

@@ -10,8 +10,9 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from scipy import special
 
@@ -103,6 +104,18 @@ class Row:
     usable_lr: float | None = None
     good_band: tuple[float, float] | None = None
     window: tuple[float, float] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values: the edges, bands and the best rate, without the cells."""
+        return {
+            "values": dict(self.values),
+            "edge": asdict(self.edge),
+            "usable_lr": self.usable_lr,
+            "good_band": list(self.good_band) if self.good_band else None,
+            "window": list(self.window) if self.window else None,
+            "best_lr": self.best.lr if self.best else None,
+            "best_loss": self.best.loss if self.best else None,
+        }
 
 
 @dataclass(frozen=True)

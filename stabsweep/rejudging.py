@@ -18,7 +18,7 @@ from stabsweep import report
 from stabsweep.errors import BadInput, unknown
 from stabsweep.evidence import DEFAULTS, Thresholds
 from stabsweep.numerals import plural
-from stabsweep.records import CURVES, Array, Record, Trace, Verdict, finite
+from stabsweep.records import CURVES, Array, Record, Trace, Verdict
 from stabsweep.result import Result, load
 from stabsweep.shift import Shift, find_shifts
 from stabsweep.store import THRESHOLDS, read_records, read_trace, replace_records, save_yaml
@@ -142,8 +142,8 @@ class Rejudged:
                 {
                     "values": dict(shift.values),
                     "decades": shift.decades,
-                    "before": _edge(shift, "a"),
-                    "after": _edge(shift, "b"),
+                    "before": shift.a and shift.a.as_dict(),
+                    "after": shift.b and shift.b.as_dict(),
                 }
                 for shift in self.shifts
             ],
@@ -240,19 +240,7 @@ def _judged(
         warmup_steps=int(warmup or 0),
         displacement=_number(record.displacement),
     )
-    found = judge(trace, thresholds)
-    return replace(
-        record,
-        verdict=found.verdict,
-        reason=found.reason,
-        provisional=found.provisional,
-        final_loss=finite(found.final_loss),
-        best_loss=finite(found.best_loss),
-        peak_loss=finite(found.peak_loss),
-        bad_step=found.bad_step,
-        clip_share=found.clip_share,
-        spike_share=found.spike_share,
-    )
+    return replace(record, **judge(trace, thresholds).as_fields())
 
 
 def _number(value: float | None) -> float:
@@ -292,11 +280,6 @@ def _is_other(shift: Shift) -> bool:
         for row in (shift.a, shift.b)
     ]
     return known[0] != known[1]
-
-
-def _edge(shift: Shift, side: str) -> dict[str, Any] | None:
-    row = shift.a if side == "a" else shift.b
-    return {**vars(row.edge), "usable_lr": row.usable_lr} if row else None
 
 
 def _answer(result: Result) -> str:

@@ -102,25 +102,13 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """The answer as plain values: the pick, the edges of every row, the counts."""
-        rows = [
-            {
-                "values": dict(row.values),
-                "edge": vars(row.edge),
-                "usable_lr": row.usable_lr,
-                "good_band": list(row.good_band) if row.good_band else None,
-                "window": list(row.window) if row.window else None,
-                "best_lr": row.best.lr if row.best else None,
-                "best_loss": row.best.loss if row.best else None,
-            }
-            for row in self.region.rows
-        ]
         counts: dict[str, int] = {}
         for record in self.region.records:
             counts[record.verdict.label] = counts.get(record.verdict.label, 0) + 1
         return {
             "subject": self.subject,
             "pick": self.pick.as_dict(),
-            "rows": rows,
+            "rows": [row.as_dict() for row in self.region.rows],
             "verdicts": counts,
             "trials": len(self.region.records),
             "trials_planned": self.config["num_planned"],

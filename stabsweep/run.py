@@ -56,10 +56,8 @@ class Run:
 
     def __post_init__(self) -> None:
         self._num_before = len(self.records)
-        self._num_pruned = sum(record.state == "pruned" for record in self.records)
         self._trials: dict[int, Trial] = {}
         self._chunks: dict[int, list[Chunk]] = {}
-        self._trial_steps = 0
         self._began = time.perf_counter()
         self._region: Region | None = None
         self._counts = Counter(record.verdict for record in self.records)
@@ -85,7 +83,6 @@ class Run:
         if chunk.start_step == 0:
             self._chunks[number] = []
         self._chunks[number].append(chunk)
-        self._trial_steps += num_steps
         trial = self._trials[number]
         known = {
             "initial_loss": chunk.initial_loss,
@@ -143,20 +140,12 @@ class Run:
             trial.number,
             trial.point,
             trial.seed,
-            found.verdict,
+            **found.as_fields(),
             state=state,
-            reason=found.reason,
-            provisional=found.provisional,
             steps=trace.num_steps,
             horizon=self.horizon,
             initial_loss=finite(trace.initial_loss),
-            final_loss=finite(found.final_loss),
-            best_loss=finite(found.best_loss),
-            peak_loss=finite(found.peak_loss),
             blind_loss=self.blind_loss,
-            bad_step=found.bad_step,
-            clip_share=found.clip_share,
-            spike_share=found.spike_share,
             displacement=finite(last.displacement),
             seconds=round(sum(chunk.seconds for chunk in chunks), 6),
             trace=self.store.save_trace(trial.number, trace) if self.store else None,
@@ -169,7 +158,6 @@ class Run:
             self.store.append(record)
         self.records.append(record)
         self._counts[record.verdict] += 1
-        self._num_pruned += record.state == "pruned"
         del self._trials[record.trial]
 
     def _value(self, trial: Trial, name: str) -> Value:
@@ -201,8 +189,6 @@ class Run:
             num_before=self._num_before,
             num_running=self.executor.num_running,
             part_done=part_done,
-            num_pruned=self._num_pruned,
-            trial_steps=self._trial_steps,
             seconds=seconds,
             eta_seconds=eta,
             counts=dict(self._counts),

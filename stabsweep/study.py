@@ -20,11 +20,8 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, TrialState
 
 from stabsweep.errors import BadInput
-from stabsweep.records import SEED, Point, Record, Trial, Value
+from stabsweep.records import NUMBER, SEED, Point, Record, Trial, Value
 from stabsweep.space import LIMITS, Axis, Space
-
-NUMBER = "trial"
-"""User attribute of an Optuna trial: the number of ours; Optuna's own shifts on a resume."""
 
 
 class Study:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from stabsweep.evidence import DEFAULTS, LIMIT, Evidence, Thresholds
 from stabsweep.numerals import rate
-from stabsweep.records import Array, Trace, Verdict
+from stabsweep.records import Array, Trace, Verdict, finite
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,20 @@ class Judgement:
     spike_share: float = 0.0
     update_ratio: float = math.nan
     noise: float = math.nan
+
+    def as_fields(self) -> dict[str, Any]:
+        """What a `Record` keeps of it, under the record's names; what is not finite is None."""
+        return {
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "provisional": self.provisional,
+            "final_loss": finite(self.final_loss),
+            "best_loss": finite(self.best_loss),
+            "peak_loss": finite(self.peak_loss),
+            "bad_step": self.bad_step,
+            "clip_share": self.clip_share,
+            "spike_share": self.spike_share,
+        }
 
 
 def judge(trace: Trace, thresholds: Thresholds = DEFAULTS) -> Judgement:

@@ -333,3 +333,19 @@ def test_multirun_sweeps_every_model(tmp_path, capsys):
     words += ["-m", "model=mlp,transformer", "horizon=3", f"hydra.sweep.dir={tmp_path}"]
     assert main(words) in (0, 1)
     assert len(list(tmp_path.glob("*/map.png"))) == 2
+
+
+def test_ctrl_c_in_one_sweep_of_a_multirun_begins_no_other(tmp_path, monkeypatch):
+    from stabsweep.run import Run
+
+    begun = []
+
+    def interrupted(self):
+        begun.append(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "run", interrupted)
+    words = [w for w in TINY if not w.startswith("model")]
+    words += ["-m", "model=mlp,transformer", f"hydra.sweep.dir={tmp_path}"]
+    assert main(words) == 130
+    assert len(begun) == 1

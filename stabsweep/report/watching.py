@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -20,7 +20,6 @@ from stabsweep.report.style import clean
 from stabsweep.space import Space
 
 MODES = ("auto", "live", "plain", "off")
-Mode = Literal["auto", "live", "plain", "off"]
 
 SECONDS_PER_LINE = 30.0
 """Plain lines: enough to see that it lives, few enough to read the log later."""

@@ -51,7 +51,6 @@ def make_setup(case: str, device: torch.device) -> Setup:
         schedule="constant",
         fixed=fixed,
         device=device,
-        dtype=torch.float32,
     )
 
 
@@ -68,8 +67,7 @@ class Plain:
     def train(self, num_steps: int) -> None:
         setup = self.setup
         for index in self.order.index(self.step, self.step + num_steps):
-            inputs, targets = setup.task.batch(index.to(setup.device))
-            loss = setup.task.loss(self.module(inputs), targets)
+            loss = setup.task.loss(self.module, setup.task.batch(index.to(setup.device)))
             self.optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)

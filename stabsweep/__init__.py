@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -58,5 +59,8 @@ def __getattr__(name: str) -> Any:
     """Loads a public name when it is first used: `stabsweep --help` need not wait for torch."""
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"stabsweep.{module}"), name)
+            with warnings.catch_warnings():
+                # In a notebook, of Optuna's own progress bar, which is never shown.
+                warnings.filterwarnings("ignore", message="IProgress not found")
+                return getattr(import_module(f"stabsweep.{module}"), name)
     raise AttributeError(f"module 'stabsweep' has no attribute {name!r}")

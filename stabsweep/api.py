@@ -41,6 +41,7 @@ def sweep(
     batch_size: int = 64,
     warmup_steps: int = 0,
     clip_norm: float | None = None,
+    lr_scales: Mapping[str, float] | None = None,
     schedule: str = "constant",
     init: str = "default",
     init_gain: float = 1.0,
@@ -51,7 +52,7 @@ def sweep(
     cohort_size: int | None = None,
     rung_steps: int | None = None,
     device: str = "auto",
-    dtype: str = "float32",
+    precision: str = "fp32",
     margin_decades: float = MARGIN_DECADES,
     folder: str | Path | None = None,
     storage: str | None = None,
@@ -61,9 +62,12 @@ def sweep(
 
     Args:
         model: name of a reference model, or `{"name": ..., **arguments}`, or a callable that
-            returns a new `nn.Module` (it is called under a fixed seed, on the CPU).
+            returns a new `nn.Module` (it is called under a fixed seed, on the CPU, with the
+            values of the axes that go `to: model`).
         task: name of a task, or `{"name": ..., **arguments}`, or a `Task`.
-        space: axes to sweep: name -> `{low, high, scale}` or list of values; `lr` among them.
+        space: axes to sweep: name -> `{low, high, scale}` or list of values; `lr` among them. With
+            `to: model` (or `task`, `optimizer`) an axis is an argument of it; with `to: lr:PATTERN`
+            (or `lr_scale:PATTERN`) the learning rate (or a factor of it) of some parameters.
         optimizer: name, or `{"name": ..., **hyperparameters}`.
         horizon: optimizer steps of each trial, at least 2.
         num_trials: trials in all, seeds included; a grid is rounded up to full rows.
@@ -71,6 +75,7 @@ def sweep(
         batch_size: examples a step.
         warmup_steps: steps of linear warmup, unless swept; below the horizon.
         clip_norm: global gradient norm to clip at, unless swept; None for no clipping.
+        lr_scales: pattern of parameter names -> factor of their learning rate, `{"head.*": 10.0}`.
         schedule: after the warmup: `constant`, `cosine`, `linear` or `step`.
         init: `default` (torch's), `xavier`, `kaiming`, `orthogonal`, `zeros`, `normal(std)` or
             `spectral(radius)`, unless swept.
@@ -83,7 +88,8 @@ def sweep(
         cohort_size: trials stacked at once; None chooses by the device.
         rung_steps: steps between two looks at the losses; None is a tenth of the horizon.
         device: `auto` (a GPU when there is one), `cpu`, `cuda`, `cuda:1` ...
-        dtype: `float32` or `float64`.
+        precision: `fp32`, `fp64`, `bf16` (autocast), `bf16_pure` (weights too) or `fp16` (autocast,
+            with a loss scale, one trial at a time), unless swept.
         margin_decades: distance of the pick from the safe edge, in powers of ten.
         folder: result folder. One that holds the same sweep is gone on with; None keeps nothing.
         storage: URL of an Optuna storage that gets a copy of every finished trial, for dashboards
@@ -159,13 +165,19 @@ def _run(
     run = Run(
         plan.space,
         Study(plan.space, rule, stopper, plan.seeds, planned, done, told),
-        executor.Local(plan.setup, plan.engine, plan.cohort_size, watcher.note),
+        executor.Local(
+            plan.setup,
+            [axis.name for axis in plan.space.splitting],
+            plan.engine,
+            plan.cohort_size,
+            watcher.note,
+        ),
         store,
         watcher,
         plan.horizon,
         plan.rung_steps,
         plan.fixed,
-        plan.task.blind_loss,
+        lambda point: plan.task_of(point).blind_loss,
         list(done),
     )
     began = time.perf_counter()

@@ -39,7 +39,8 @@ class Schema:
     init: str = MISSING
     init_gain: float = MISSING
     device: str = MISSING
-    dtype: str = MISSING
+    precision: str = MISSING
+    lr_scales: Any = MISSING
     margin_decades: float = MISSING
     storage: Any = MISSING
     progress: str = MISSING

@@ -72,6 +72,9 @@ class Thresholds:
             noise with a long tail reaches two or three in 200 steps.
         dead: gradient norm over its first value that is dead. Ours: 1e-3; batch noise keeps the
             gradient of a living model above that at any plateau.
+        scale_window, scale_overflows: steps, and how many of them may overflow under a gradient
+            scaler. Ours: 16 halvings take the usual first scale 65536 to 1; a run that needs more
+            within 20 steps has gradients beyond the format itself.
         stop_runaway: loss above start, in scales, at which a run may be stopped. Ours: 1e6; a
             catapult that converges peaks at 2e4 for width 4096 (uv model), and grows with width.
         stop_runaway_share: part of the horizon for which it must have stayed there. Ours: a
@@ -110,6 +113,8 @@ class Thresholds:
     spike_limit: float = 0.01
     spike_bursts: int = 5
     dead: float = 1e-3
+    scale_window: int = 20
+    scale_overflows: int = 16
     stop_runaway: float = 1e6
     stop_runaway_share: float = 0.05
     stop_above: float = 1.0
@@ -200,7 +205,10 @@ class Evidence:
         clips = np.asarray(trace.clip_coef)[middle:] < 1
         self.is_clipped = np.count_nonzero(clips) >= max(t.hidden_clip_share * len(clips), 1)
         grads = np.asarray(trace.grad_norm, np.float64)
-        self.grad_share = _median(grads[-width:]) / float(grads[0]) if grads[0] > 0 else math.nan
+        grads = grads[np.isfinite(grads)]  # What a scaler left out says nothing here.
+        self.grad_share = (
+            _median(grads[-width:]) / float(grads[0]) if len(grads) and grads[0] > 0 else math.nan
+        )
         has_gain = self.gain > max(t.learned * abs(self.base), t.num_errors * self.error)
         self.has_learned = has_gain
         self.spike_share, self.num_bursts = 0.0, 0

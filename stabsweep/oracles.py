@@ -98,7 +98,7 @@ def _edge(
             batch_size=1,
             engine="cohort",
             device="cpu",
-            dtype="float64",
+            precision="fp64",
             watcher="off",
         )
         return result.region.rows[0].edge.lr or float("nan")
@@ -120,7 +120,7 @@ def _share_oscillating() -> float:
         batch_size=1,
         engine="cohort",
         device="cpu",
-        dtype="float64",
+        precision="fp64",
         watcher="off",
     )
     verdicts = [record.verdict for record in result.region.records]
@@ -158,6 +158,7 @@ def _curves(kind: type[Engine], rule: Mapping[str, Any], num_trials: int) -> np.
             "batch_size": 16,
             "warmup_steps": 5,
             "clip_norm": 1.0,
+            "lr_scales": None,
             "schedule": "cosine",
             "init": "default",
             "init_gain": 1.0,
@@ -168,7 +169,7 @@ def _curves(kind: type[Engine], rule: Mapping[str, Any], num_trials: int) -> np.
             "cohort_size": None,
             "rung_steps": None,
             "device": "cpu",
-            "dtype": "float64",
+            "precision": "fp64",
             "margin_decades": 0.0,
         }
     )
@@ -251,6 +252,6 @@ ORACLES: tuple[Oracle, ...] = (
             _gap({"name": name}),
             "the plain loop is the oracle of the stack",
         )
-        for name in optimizer.OPTIMIZERS
+        for name in optimizer.STACKED
     ),
 )

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Value: TypeAlias = float | int | str | None
+Value: TypeAlias = float | int | bool | str | None
 """The value of one axis; `None` is the text `none` or `null` of a config: switched off."""
 
 Point: TypeAlias = Mapping[str, Value]
@@ -124,6 +124,11 @@ class Trace:
         """The blind loss, or the initial loss for a task that has none."""
         return self.initial_loss if self.blind_loss is None else self.blind_loss
 
+    @property
+    def skipped(self) -> Array:
+        """(T,) steps that a gradient scaler left out: the gradient overflowed, no weight moved."""
+        return skipped(self.stacked())
+
     def truncated(self, num_steps: int) -> Trace:
         """The same trace as it stood after its first `num_steps` steps."""
         return replace(self, **{name: getattr(self, name)[:num_steps] for name in CURVES})
@@ -131,6 +136,12 @@ class Trace:
     def stacked(self) -> Array:
         """The five curves as one (5, T) array, in the order of `CURVES`."""
         return np.stack([getattr(self, name) for name in CURVES])
+
+
+def skipped(curves: Array) -> Array:
+    """The steps of (5, T) curves that a gradient scaler left out, (T,); see `Trace.skipped`."""
+    loss, grad_norm, _, update_ratio, _ = np.asarray(curves)
+    return np.isfinite(loss) & ~np.isfinite(grad_norm) & (update_ratio == 0)
 
 
 @dataclass(frozen=True)
@@ -154,6 +165,7 @@ class Record:
         bad_step: first step with a non-finite loss or gradient.
         clip_share: share of the steps in which clipping engaged.
         spike_share: share of the steps that are loss spikes.
+        overflows: steps that a gradient scaler left out because the gradient overflowed.
         displacement: see `Trace`.
         seconds: the trial's share of the training time.
         trace: path of the trace file, relative to the result folder.
@@ -177,6 +189,7 @@ class Record:
     bad_step: int | None = None
     clip_share: float = 0.0
     spike_share: float = 0.0
+    overflows: int = 0
     displacement: float | None = None
     seconds: float = 0.0
     trace: str | None = None

@@ -100,6 +100,14 @@ class Result:
             self.region, self.pick, self.subject, planned, self.folder, self.seconds
         )
 
+    def __repr__(self) -> str:
+        # A dataclass's own would be all trials.
+        return f"<Result: {report.conclusion(self.region, self.pick, self.subject)}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of a result that is a cell's last expression."""
+        return report.render_cell(self.region, self.pick, self.plot(), self.subject)
+
     def as_dict(self) -> dict[str, Any]:
         """The answer as plain values: the pick, the edges of every row, the counts."""
         counts: dict[str, int] = {}

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,12 +14,22 @@ import numpy as np
 from stabsweep.engine import Chunk
 from stabsweep.executor import Local
 from stabsweep.progress import Progress, Watcher
-from stabsweep.records import CURVES, Record, Trace, Trial, Value, Verdict, finite
+from stabsweep.records import (
+    CURVES,
+    Point,
+    Record,
+    Trace,
+    Trial,
+    Value,
+    Verdict,
+    finite,
+    skipped,
+)
 from stabsweep.region import Region, find_region
 from stabsweep.space import Space
 from stabsweep.store import Store
 from stabsweep.study import Study
-from stabsweep.verdict import judge
+from stabsweep.verdict import judge, scale_collapse
 
 REGION_SECONDS, REGION_SHARE = 1.0, 0.01
 """Least time between two looks at the region for the live display, and the most of the whole time
@@ -39,7 +49,7 @@ class Run:
         horizon: steps of a trial.
         rung_steps: steps between two looks at the losses.
         fixed: hyperparameters that no axis sweeps.
-        blind_loss: of the task.
+        blind_loss: of the task, at a point.
         records: the finished trials, in the order in which they ended.
     """
 
@@ -51,7 +61,7 @@ class Run:
     horizon: int
     rung_steps: int
     fixed: Mapping[str, Value]
-    blind_loss: float | None
+    blind_loss: Callable[[Point], float | None]
     records: list[Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -88,10 +98,12 @@ class Run:
             "initial_loss": chunk.initial_loss,
             "horizon": self.horizon,
             "warmup_steps": self._value(trial, "warmup_steps"),
-            "blind_loss": self.blind_loss,
+            "blind_loss": self.blind_loss(trial.point),
         }
         losses = chunk.curves[0]
-        is_finite = np.isfinite(chunk.curves[:2]).all()
+        left_out = skipped(chunk.curves)
+        is_finite = (np.isfinite(chunk.curves[:2]) | left_out).all()
+        is_finite &= scale_collapse(left_out) is None
         loss = statistics.median(losses.tolist()) if is_finite else math.nan
         wants_stop = self.study.report(number, chunk.start_step + num_steps, loss, known)
         if chunk.is_done or wants_stop:
@@ -113,7 +125,7 @@ class Run:
                 reason="It ended with an error of the model's own.",
                 steps=sum(chunk.curves.shape[1] for chunk in chunks),
                 horizon=self.horizon,
-                blind_loss=self.blind_loss,
+                blind_loss=self.blind_loss(trial.point),
                 error=error,
             )
         )
@@ -125,7 +137,7 @@ class Run:
         trace = Trace(
             **dict(zip(CURVES, curves, strict=True)),
             initial_loss=last.initial_loss,
-            blind_loss=self.blind_loss,
+            blind_loss=self.blind_loss(trial.point),
             horizon=self.horizon,
             warmup_steps=int(self._value(trial, "warmup_steps") or 0),
             displacement=last.displacement,
@@ -145,7 +157,7 @@ class Run:
             steps=trace.num_steps,
             horizon=self.horizon,
             initial_loss=finite(trace.initial_loss),
-            blind_loss=self.blind_loss,
+            blind_loss=trace.blind_loss,
             displacement=finite(last.displacement),
             seconds=round(sum(chunk.seconds for chunk in chunks), 6),
             trace=self.store.save_trace(trial.number, trace) if self.store else None,

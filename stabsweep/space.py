@@ -10,112 +10,18 @@ from typing import Any, Literal
 import numpy as np
 
 from stabsweep.errors import BadInput, unknown
+from stabsweep.limits import CHOICES, LIMITS, check_value
 from stabsweep.records import Point, Value
 
-
-@dataclass(frozen=True)
-class Limit:
-    """What a hyperparameter may be: its least and greatest value, and whether they count."""
-
-    low: float = -math.inf
-    high: float = math.inf
-    low_is_open: bool = False
-    high_is_open: bool = False
-    integer: bool = False
-    optional: bool = False
-
-    def allows(self, value: float) -> bool:
-        """Whether a finite value lies within the limit."""
-        above = value > self.low if self.low_is_open else value >= self.low
-        below = value < self.high if self.high_is_open else value <= self.high
-        return math.isfinite(value) and above and below
-
-    def __str__(self) -> str:
-        kind = "a whole number" if self.integer else "a finite number"
-        low = f"{'>' if self.low_is_open else '>='} {self.low:g}" if self.low > -math.inf else ""
-        high = f"{'<' if self.high_is_open else '<='} {self.high:g}" if self.high < math.inf else ""
-        bounds = " and ".join(part for part in (low, high) if part)
-        off = ", or null for none" if self.optional else ""
-        return f"{kind}{' ' + bounds if bounds else ''}{off}"
-
-
-LIMITS: Mapping[str, Limit] = {
-    "lr": Limit(0, low_is_open=True),
-    "warmup_steps": Limit(0, integer=True),
-    "clip_norm": Limit(0, low_is_open=True, optional=True),
-    "init_gain": Limit(0, low_is_open=True),
-    "momentum": Limit(0, 1, high_is_open=True),
-    "dampening": Limit(0, 1),
-    "beta1": Limit(0, 1, high_is_open=True),
-    "beta2": Limit(0, 1, high_is_open=True),
-    "alpha": Limit(0, 1, high_is_open=True),
-    "momentum_decay": Limit(0),
-    "eps": Limit(0),
-    "weight_decay": Limit(0),
-}
-"""Every numeric hyperparameter that can be an axis, with what it may be."""
-
-CHOICES = ("optimizer", "init")
-"""Every hyperparameter that is a choice of names."""
-
-SPLITTING = ("optimizer",)
+SPLITTING = ("optimizer", "schedule", "precision", "batch_size")
 """Axes that change the program, not only its numbers: their values run in cohorts of their own."""
 
+ARGUMENTS = ("model", "task", "optimizer")
+"""Whose arguments an axis may be, by `to: model`; such an axis splits as well."""
 
-def check_value(name: str, value: Any, key: str = "") -> Value:
-    """The value of a hyperparameter as a number or a name, or the reason why it is neither.
-
-    Text that spells a number is a number (`1e-3` in a YAML file is text to some readers).
-
-    Args:
-        name: the hyperparameter.
-        value: what was given for it.
-        key: where it was given, for the message, when that is not simply `name`.
-
-    Raises:
-        BadInput: unknown name, not a number, not finite, or out of its limit.
-
-    >>> check_value("lr", "1e-3")
-    0.001
-    """
-    key = key or name
-    if name in CHOICES:
-        if not isinstance(value, str):
-            raise BadInput(f"{key}={value!r} is not a name: give the name of one choice")
-        return value
-    if name not in LIMITS:
-        raise unknown("axis", name, [*LIMITS, *CHOICES])
-    limit = LIMITS[name]
-    if value is None or (isinstance(value, str) and value.lower() in ("none", "null", "off")):
-        if limit.optional:
-            return None
-        raise BadInput(f"{key}={value} cannot be switched off: use {limit}")
-    try:
-        if isinstance(value, bool | np.bool_):
-            raise TypeError
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        shown = " ".join(repr(value).split())
-        raise BadInput(f"{key}={shown} is not a number: use {limit}") from None
-    if not limit.allows(number) or (limit.integer and number != int(number)):
-        raise BadInput(f"{key}={value} is out of range: use {limit}")
-    return int(number) if limit.integer else number
-
-
-def check_count(key: str, value: object, low: int = 1) -> None:
-    """Nothing, if `value` is a whole number of at least `low`.
-
-    Args:
-        key: where it was given, for the message, e.g. `task.length`.
-        value: what was given.
-        low: the least that is allowed.
-
-    Raises:
-        BadInput: it is something else.
-    """
-    limit = Limit(low, integer=True)
-    if isinstance(value, bool) or not isinstance(value, int) or not limit.allows(value):
-        raise BadInput(f"{key}={value!r} is not allowed: use {limit}")
+RATES = ("lr", "lr_scale")
+"""What an axis may be for some of the parameters, by `to: lr:PATTERN`: their learning rate, or a
+factor of the trial's."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +33,8 @@ class Axis:
         low, high: ends of the range, both included; None when `values` is given.
         scale: `log` or `linear`: how the range is divided.
         values: the values of the axis, in order; numbers are sorted, `None` (off) comes last.
+        to: what the axis feeds when it is no hyperparameter of its own: one of `ARGUMENTS`, whose
+            argument it then names, or one of `RATES`, a colon, and a pattern of parameter names.
     """
 
     name: str
@@ -134,6 +42,7 @@ class Axis:
     high: float | None = None
     scale: Literal["log", "linear"] = "linear"
     values: tuple[Value, ...] = ()
+    to: str | None = None
 
     @classmethod
     def parse(cls, name: str, given: Any) -> Axis:
@@ -141,13 +50,18 @@ class Axis:
 
         Args:
             name: the hyperparameter.
-            given: `{low, high, scale}` or `{values}`, or simply the list of values.
+            given: `{low, high, scale}` or `{values}`, each perhaps with `to`, or simply the list of
+                values.
 
         Raises:
             BadInput: anything that is not such a description, in one line.
         """
-        if name not in LIMITS and name not in CHOICES:
-            raise unknown("axis", name, [*LIMITS, *CHOICES])
+        to = _check_to(name, given.get("to") if isinstance(given, Mapping) else None)
+        if to is None and name not in LIMITS and name not in CHOICES:
+            raise BadInput(
+                f"{unknown('axis', name, [*LIMITS, *CHOICES])}; an argument of the model is an "
+                "axis with to: model"
+            )
         if isinstance(given, Sequence) and not isinstance(given, str):
             given = {"values": given}
         if not isinstance(given, Mapping):
@@ -157,54 +71,74 @@ class Axis:
                 f"values (a fixed value is {name}={shown} without space)"
             )
         for key in given:
-            if key not in ("low", "high", "scale", "values"):
-                raise unknown(f"space.{name} key", key, ["low", "high", "scale", "values"])
+            if key not in ("low", "high", "scale", "values", "to"):
+                raise unknown(f"space.{name} key", key, ["low", "high", "scale", "values", "to"])
         if given.get("scale") not in (None, "log", "linear"):
             raise unknown(f"space.{name}.scale", given["scale"], ["log", "linear"])
         if given.get("values") is not None:
-            return cls._from_values(name, given["values"])
-        return cls._from_range(name, given)
+            return cls._from_values(name, given["values"], to)
+        if to in ARGUMENTS or (to is None and name in SPLITTING):
+            raise BadInput(
+                f"space.{name} makes one program of each value: give values: [a, b, ...]"
+            )
+        return cls._from_range(name, given, to)
 
     @classmethod
-    def _from_values(cls, name: str, given: Any) -> Axis:
+    def _from_values(cls, name: str, given: Any, to: str | None) -> Axis:
         if isinstance(given, str) or not isinstance(given, Sequence) or not len(given):
             raise BadInput(f"space.{name}.values={given!r} is empty or no list: give [a, b, ...]")
         key = f"space.{name}.values"
-        values = dict.fromkeys(_canonical(check_value(name, value, key)) for value in given)
-        if all(value is None or not isinstance(value, str) for value in values):
+        values = dict.fromkeys(_canonical(_check(name, value, key, to)) for value in given)
+        if not any(isinstance(value, str | bool) for value in values):
             values = sorted(values, key=lambda v: math.inf if v is None else float(v))  # type: ignore[arg-type]
-        scale = "log" if name in LOG_AXES else "linear"
-        return cls(name, scale=scale, values=tuple(values))
+        scale = "log" if name in LOG_AXES or to else "linear"
+        return cls(name, scale=scale, values=tuple(values), to=to)
 
     @classmethod
-    def _from_range(cls, name: str, given: Mapping[str, Any]) -> Axis:
+    def _from_range(cls, name: str, given: Mapping[str, Any], to: str | None) -> Axis:
         if name in CHOICES:
             raise BadInput(f"space.{name} is a choice of names: give values: [a, b, ...]")
         ends = {}
         for key in ("low", "high"):
             if given.get(key) is None:
                 raise BadInput(f"space.{name}.{key} is missing: give low and high, or values")
-            ends[key] = check_value(name, given[key], f"space.{name}.{key}")
+            ends[key] = _check(name, given[key], f"space.{name}.{key}", to)
             if ends[key] is None:
                 raise BadInput(f"space.{name}.{key} is none: put it into values instead")
         low, high = ends["low"], ends["high"]
         if not low < high:
             raise BadInput(f"space.{name} is empty: low={low:g} is not below high={high:g}")
-        scale = given.get("scale") or ("log" if name in LOG_AXES else "linear")
+        scale = given.get("scale") or ("log" if name in LOG_AXES or to else "linear")
         if scale == "log" and low <= 0:
             raise BadInput(f"space.{name}.low={low:g} cannot be on a log scale: use low > 0")
-        return cls(name, low, high, scale)
+        return cls(name, low, high, scale, to=to)
 
     @property
     def is_numeric(self) -> bool:
         """Whether the values are numbers (perhaps with `None` for "off")."""
-        return not any(isinstance(value, str) for value in self.values)
+        return not any(isinstance(value, str | bool) for value in self.values)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether a range holds whole numbers only."""
+        return self.to is None and self.name in LIMITS and LIMITS[self.name].integer
+
+    @property
+    def is_splitting(self) -> bool:
+        """Whether each value is a program of its own."""
+        return self.to in ARGUMENTS if self.to else self.name in SPLITTING
+
+    def pattern(self, of: str) -> str | None:
+        """The parameter names that the axis is a rate for, `of` being one of `RATES`; else None."""
+        kind, colon, pattern = (self.to or "").partition(":")
+        return pattern if colon and kind == of else None
 
     def as_dict(self) -> dict[str, Any]:
         """The description that `parse` reads."""
+        to = {"to": self.to} if self.to else {}
         if self.values:
-            return {"values": list(self.values)}
-        return {"low": self.low, "high": self.high, "scale": self.scale}
+            return {"values": list(self.values), **to}
+        return {"low": self.low, "high": self.high, "scale": self.scale, **to}
 
     def at(self, share: float) -> Value:
         """The value at a share of the axis: 0 is its low end, 1 its high end.
@@ -219,7 +153,7 @@ class Axis:
         else:
             value = self.low + (self.high - self.low) * share
         # Six digits are finer than any edge is known, and make equal points equal.
-        value = round(value) if LIMITS[self.name].integer else float(f"{value:.6g}")
+        value = round(value) if self.is_integer else float(f"{value:.6g}")
         return min(max(value, self.low), self.high)
 
     def share(self, value: float) -> float:
@@ -237,12 +171,47 @@ class Axis:
         return list(dict.fromkeys(self.at(float(share)) for share in shares))
 
 
+def _check_to(name: str, to: Any) -> str | None:
+    """What an axis feeds, if it may.
+
+    Raises:
+        BadInput: it may not.
+    """
+    if to is None:
+        return None
+    kind, colon, pattern = to.partition(":") if isinstance(to, str) else ("", "", "")
+    if to not in ARGUMENTS and not (kind in RATES and pattern):
+        raise unknown(f"space.{name}.to", to, [*ARGUMENTS, *(f"{rate}:PATTERN" for rate in RATES)])
+    if name in ("lr", "warmup_steps", "clip_norm", "init", "init_gain", *SPLITTING):
+        raise BadInput(f"space.{name}.to={to!r} is not allowed: {name} is an axis of its own")
+    return to
+
+
+def _check(name: str, value: Any, key: str, to: str | None) -> Value:
+    """A value of an axis, checked by what the axis is."""
+    if to is None:
+        return check_value(name, value, key)
+    if to not in ARGUMENTS:
+        return check_value("lr", value, key)
+    if not (value is None or isinstance(value, bool | int | float | str)):
+        raise BadInput(f"{key}={value!r} is not allowed: give numbers, names, true, false or null")
+    return value
+
+
 def _canonical(value: Value) -> Value:
     """The value without the last digits that arithmetic leaves: 3 * 1e-4 and 3e-4 are one."""
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
-LOG_AXES = ("lr", "clip_norm", "init_gain", "eps", "weight_decay", "momentum_decay")
+LOG_AXES = (
+    "lr",
+    "clip_norm",
+    "init_gain",
+    "eps",
+    "weight_decay",
+    "momentum_decay",
+    "batch_size",
+)
 """Axes whose ratios matter, not their differences: `log` unless told otherwise."""
 
 ROW_VALUES = 4
@@ -275,6 +244,11 @@ class Space:
         if not axes["lr"].is_numeric:
             raise BadInput("space.lr must be numbers: give low and high")
         return cls(axes)
+
+    @property
+    def splitting(self) -> list[Axis]:
+        """The axes whose values are programs of their own."""
+        return [axis for axis in self if axis.is_splitting]
 
     @property
     def row_axes(self) -> list[Axis]:

@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from stabsweep.errors import BadInput
 from stabsweep.records import NUMBER, SEED, Point, Record, Trial, Value
-from stabsweep.space import LIMITS, Axis, Space
+from stabsweep.space import Axis, Space
 
 
 class Study:
@@ -223,6 +223,6 @@ def _distribution(axis: Axis) -> BaseDistribution:
     if axis.values:
         return CategoricalDistribution(list(axis.values))
     assert axis.low is not None and axis.high is not None
-    if LIMITS[axis.name].integer:
+    if axis.is_integer:
         return IntDistribution(int(axis.low), int(axis.high), log=axis.scale == "log")
     return FloatDistribution(axis.low, axis.high, log=axis.scale == "log")

@@ -29,9 +29,9 @@ def load(key: str, target: Any) -> Any:
     if not (module_name and colon and path):
         raise BadInput(f"{key}={target!r} is not module:attribute, such as collections:Counter")
     here = os.getcwd()
-    # A command that was installed does not look into the folder that it is called from.
-    is_new = here not in sys.path and "" not in sys.path
-    if is_new:
+    # A command that was installed does not look into the folder that it is called from. It stays,
+    # since what is found there may import its neighbours as late as it is called.
+    if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
     try:
         found = importlib.import_module(module_name)
@@ -40,9 +40,6 @@ def load(key: str, target: Any) -> Any:
             f"{key}={target!r}: module {module_name} cannot be imported ({one_line(error)}); "
             "install it, or run where it lies"
         ) from error
-    finally:
-        if is_new:
-            sys.path.remove(here)
     for name in path.split("."):
         if not hasattr(found, name):
             public = [known for known in dir(found) if not known.startswith("_")]
@@ -54,7 +51,7 @@ def load(key: str, target: Any) -> Any:
     return found
 
 
-def make(key: str, target: Any, args: Any, kind: type, **more: Any) -> Any:
+def make(key: str, target: Any, args: Any, kind: type, *positional: Any, **more: Any) -> Any:
     """Calls what a target names and checks what it gives.
 
     Args:
@@ -62,6 +59,7 @@ def make(key: str, target: Any, args: Any, kind: type, **more: Any) -> Any:
         target: `module:attribute` of a class, or of a function that makes one.
         args: its keyword arguments, a mapping or None.
         kind: what it must give.
+        positional: what it is called with besides.
         more: keyword arguments of ours that `args` goes before.
 
     Raises:
@@ -73,7 +71,7 @@ def make(key: str, target: Any, args: Any, kind: type, **more: Any) -> Any:
     if not isinstance(args, Mapping) or not all(isinstance(name, str) for name in args):
         raise BadInput(f"{key}.args={args!r} is no mapping: give keyword arguments")
     try:
-        thing = made(**{**more, **args})
+        thing = made(*positional, **{**more, **args})
     except Exception as error:
         given = ", ".join(f"{name}={value!r}" for name, value in {**more, **args}.items())
         raise BadInput(
@@ -81,8 +79,8 @@ def make(key: str, target: Any, args: Any, kind: type, **more: Any) -> Any:
         ) from error
     if not isinstance(thing, kind):
         raise BadInput(
-            f"{key}.target={target!r} gives {type(thing).__name__}, which is no Optuna {key}: "
-            f"give a class that extends {kind.__module__}.{kind.__qualname__}, or what makes one"
+            f"{key}.target={target!r} gives {type(thing).__name__}: give a class that "
+            f"extends {kind.__module__}.{kind.__qualname__}, or what makes one"
         )
     return thing
 

@@ -33,6 +33,7 @@ class Judgement:
         spike_share: share of the steps that are spikes.
         update_ratio: median update over weights in the last half.
         noise: spread of the loss from step to step in the last half, trend removed.
+        overflows: steps that a gradient scaler left out.
     """
 
     verdict: Verdict
@@ -46,6 +47,7 @@ class Judgement:
     spike_share: float = 0.0
     update_ratio: float = math.nan
     noise: float = math.nan
+    overflows: int = 0
 
     def as_fields(self) -> dict[str, Any]:
         """What a `Record` keeps of it, under the record's names; what is not finite is None."""
@@ -59,6 +61,7 @@ class Judgement:
             "bad_step": self.bad_step,
             "clip_share": self.clip_share,
             "spike_share": self.spike_share,
+            "overflows": self.overflows,
         }
 
 
@@ -72,6 +75,7 @@ def judge(trace: Trace, thresholds: Thresholds = DEFAULTS) -> Judgement:
     |---|---|---|
     | 1 | initial loss, first loss or first gradient not finite: no rate was used yet | invalid |
     | 2 | a loss or gradient not finite later, at whatever step | diverged |
+    | 2a | a loss scale that collapses: sixteen of twenty steps overflow | diverged |
     | 3 | rising, not levelling off, and above start | diverged |
     | 4 | final beyond `absurd`; oscillating if line 6 sees it as well | diverged |
     | 5 | the steps end before the warmup does | peak_not_reached |
@@ -102,7 +106,11 @@ def judge(trace: Trace, thresholds: Thresholds = DEFAULTS) -> Judgement:
     if not len(loss):
         raise ValueError("trace has no steps: a verdict needs at least one loss")
     clip_share = float(np.mean(np.asarray(trace.clip_coef) < 1)) if len(trace.clip_coef) else 0.0
-    finite = np.isfinite(loss) & np.isfinite(trace.grad_norm)
+    skipped = trace.skipped
+    finite = np.isfinite(loss) & (np.isfinite(trace.grad_norm) | skipped)
+    collapse = scale_collapse(skipped, thresholds)
+    if math.isfinite(trace.initial_loss) and finite.all() and collapse is not None:
+        return _judge_scale(trace, skipped, collapse, clip_share)
     if not math.isfinite(trace.initial_loss) or not finite.all():
         return _judge_not_finite(trace, loss, finite, clip_share)
     peak = float(loss.max())
@@ -121,7 +129,25 @@ def judge(trace: Trace, thresholds: Thresholds = DEFAULTS) -> Judgement:
         spike_share=seen.spike_share,
         update_ratio=seen.update_ratio,
         noise=seen.noise,
+        overflows=int(skipped.sum()),
     )
+
+
+def scale_collapse(skipped: Array, thresholds: Thresholds = DEFAULTS) -> int | None:
+    """The step at which a loss scale has collapsed, or None.
+
+    A scaler halves its scale at every overflow. Some at the start are how it finds its scale, and
+    one now and then is normal; a run of them means that the gradient itself has left the format.
+
+    Args:
+        skipped: (T,) the steps that overflowed, see `Trace.skipped`.
+        thresholds: the numbers.
+    """
+    t = thresholds
+    count = np.cumsum(skipped)
+    recent = count - np.concatenate([np.zeros(t.scale_window, int), count])[: len(count)]
+    steps = np.flatnonzero(recent >= max(t.scale_overflows, 1))
+    return int(steps[0]) if len(steps) else None
 
 
 def reason_to_stop(
@@ -241,6 +267,21 @@ def _learned(seen: Evidence, trace: Trace, t: Thresholds, ended: str) -> tuple[V
         peak = f"Loss peaked at {rate(seen.highest)} at step {seen.peak_step}"
         return Verdict.RECOVERED, f"{peak}, then fell and {ended}."
     return Verdict.CONVERGED, f"Loss {ended}, best {rate(seen.best)} by step {seen.best_step}."
+
+
+def _judge_scale(trace: Trace, skipped: Array, step: int, clip_share: float) -> Judgement:
+    """A run whose loss looks normal while its scaler leaves out step after step."""
+    first = int(np.flatnonzero(skipped[: step + 1])[0])
+    count = int(skipped[: step + 1].sum())
+    return Judgement(
+        Verdict.DIVERGED,
+        f"The loss scale collapsed: {count} of the steps {first} to {step} overflowed, which took "
+        f"it down by 2^{count}; the loss still read {rate(float(trace.loss[step]))}.",
+        bad_step=step,
+        peak_loss=float(np.max(trace.loss)),
+        clip_share=clip_share,
+        overflows=int(skipped.sum()),
+    )
 
 
 def _judge_not_finite(trace: Trace, loss: Array, finite: Array, clip_share: float) -> Judgement:

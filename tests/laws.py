@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from stabsweep import model, optimizer, task
-from stabsweep.engine import Chunk, Engine, Loop, Setup
+from stabsweep.engine import Chunk, Engine, Loop, Precision, Setup
 from stabsweep.records import CURVES, Trial, Value
 
 CPU = torch.device("cpu")
@@ -119,7 +119,7 @@ def make_setup(
         schedule=schedule,
         fixed={**defaults, **FIXED},
         device=CPU,
-        dtype=dtype,
+        precision=Precision(dtype),
     )
 
 

@@ -53,6 +53,8 @@ def test_a_sweep_answers_with_table_region_pick_and_picture():
     assert len(result.region.rows) == 1 and result.region.rows[0].edge.status == "found"
     assert result.pick.status in ("ok", "none")
     assert result.plot().axes
+    headline = result.summary().split("\n\n")[0].replace("\n", " ")
+    assert repr(result) == f"<Result: {headline}>" and headline in result._repr_html_()
     assert result.folder is None
 
 
@@ -77,7 +79,7 @@ def test_a_users_module_and_a_task_object_are_swept(tmp_path):
 @pytest.mark.parametrize("engine", ["cohort", "loop"])
 def test_no_result_depends_on_engine_cohort_or_rung(sampler, engine):
     space = {**SPACE, "clip_norm": [1.0, None], "optimizer": ["sgd", "adam"]}
-    common = {**TINY, "num_trials": 16, "dtype": "float64", "sampler": sampler}
+    common = {**TINY, "num_trials": 16, "precision": "fp64", "sampler": sampler}
     whole = stabsweep.sweep(MLP, "digits", space, engine="cohort", cohort_size=64, **common)
     other = stabsweep.sweep(
         MLP, "digits", space, engine=engine, cohort_size=3, rung_steps=3, **common

@@ -203,7 +203,7 @@ BAD = {
     "storage=sqlit:///copy.db": "sqlite:///FILE",
     "engine=cohrt": "cohort",
     "engine.cohort_size=0": "cohort_size=0",
-    "dtype=float16": "float32",
+    "precision=float16": "fp16",
     "margin_decades=-1": "margin_decades=-1",
     "format=xml": "json",
     "progress=loud": "plain",

@@ -17,7 +17,7 @@ MODELS = [("mlp", "digits"), ("rnn", "sequential_digits"), ("transformer", "text
 
 @pytest.mark.parametrize("model, task", MODELS)
 def test_gpu_and_cpu_draw_the_same_map_in_float64(model, task):
-    common = {**COMMON, "dtype": "float64"}
+    common = {**COMMON, "precision": "fp64"}
     cpu, gpu = (stabsweep.sweep(model, task, SPACE, device=d, **common) for d in ("cpu", "cuda"))
     for ours, theirs in zip(gpu.region.records, cpu.region.records, strict=True):
         assert ours.verdict is theirs.verdict
@@ -27,7 +27,7 @@ def test_gpu_and_cpu_draw_the_same_map_in_float64(model, task):
 
 @pytest.mark.parametrize("model, task", MODELS)
 def test_cohort_and_loop_agree_on_the_gpu(model, task):
-    common = {**COMMON, "dtype": "float64", "num_trials": 8, "device": "cuda"}
+    common = {**COMMON, "precision": "fp64", "num_trials": 8, "device": "cuda"}
     stacked, plain = (
         stabsweep.sweep(model, task, {"lr": [1e-3, 1e-2]}, engine=engine, **common)
         for engine in ("cohort", "loop")

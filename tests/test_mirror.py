@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
+import socket
 import subprocess
+import sys
 import time
+import urllib.request
+import warnings
 
 import optuna
 import pytest
@@ -166,6 +171,126 @@ def test_what_is_no_storage_is_bad_input_before_anything_runs(tmp_path, bad):
 
 def test_no_note_shows_a_password():
     assert mirror._shown("postgresql://me:secret@host/db") == "postgresql://me:***@host/db"
+
+
+# ------------------------------------------------------------------------------ other tools
+
+MIXED = {
+    "lr": {"low": 1e-3, "high": 1e6},
+    "clip_norm": [1.0, None, 0.5],
+    "optimizer": ["sgd", "adam"],
+    "warmup_steps": {"low": 0, "high": 10},
+}
+
+PLOTS = [
+    "plot_optimization_history",
+    "plot_slice",
+    "plot_contour",
+    "plot_parallel_coordinate",
+    "plot_param_importances",
+    "plot_intermediate_values",
+]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """The URL and the study of a copy that has what other tools may stumble over.
+
+    Numbers, words and none on one axis, losses that are not finite, trials without a value, and one
+    that ended in an error.
+    """
+    url = f"sqlite:///{tmp_path_factory.mktemp('mixed') / 'copy.db'}"
+    common = {**TINY, "num_trials": 24, "sampler": "random"}
+    stabsweep.sweep(MLP, "digits", MIXED, storage=url, **common)
+    (name,) = optuna.get_all_study_names(url)
+    study = optuna.load_study(study_name=name, storage=url)
+    broken = optuna.trial.create_trial(
+        state=TrialState.FAIL,
+        params=study.trials[0].params,
+        distributions=study.trials[0].distributions,
+        user_attrs={"trial": 24},
+    )
+    copy = Mirror(url, name, print)
+    copy.add(broken)
+    copy.close()
+    assert {t.state for t in study.trials} == {
+        TrialState.COMPLETE,
+        TrialState.PRUNED,
+        TrialState.FAIL,
+    }
+    assert {t.params["clip_norm"] for t in study.trials} == {1.0, None, 0.5}
+    return url, study
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+def test_optunas_own_plots_of_a_copy(mixed, plot):
+    _, study = mixed
+    pytest.importorskip(
+        "plotly", reason="plotly, which optuna.visualization draws with, is missing"
+    )
+    figure = getattr(optuna.visualization, plot)(study)
+    assert figure.data and json.loads(figure.to_json())
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+def test_optunas_own_plots_of_a_copy_in_matplotlib(mixed, plot):
+    from matplotlib import pyplot
+
+    _, study = mixed
+    pyplot.switch_backend("agg")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        axes = getattr(optuna.visualization.matplotlib, plot)(study)
+    try:
+        assert any(ax.has_data() for ax in getattr(axes, "flat", [axes]))
+    finally:
+        pyplot.close("all")
+
+
+@pytest.mark.slow
+def test_optuna_dashboard_shows_a_copy(mixed):
+    url, study = mixed
+    pytest.importorskip("optuna_dashboard", reason="optuna-dashboard is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    code = "import sys, optuna_dashboard as d; d.run_server(sys.argv[1], '127.0.0.1', sys.argv[2])"
+    command = [sys.executable, "-c", code, url, str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def get(path):
+        # Without the proxy that an environment may name.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://127.0.0.1:{port}/{path}", timeout=20) as answer:
+            return answer.read().decode()
+
+    try:
+        end = time.monotonic() + 60
+        while True:
+            try:
+                assert "<html" in get("dashboard")
+                break
+            except OSError:
+                if server.poll() is not None or time.monotonic() > end:
+                    server.kill()
+                    pytest.fail(f"the dashboard does not answer: {server.communicate()[1]}")
+                time.sleep(0.2)
+        (listed,) = json.loads(get("api/studies"))["study_summaries"]
+        assert listed["study_name"] == study.study_name and listed["directions"] == ["minimize"]
+        detail = json.loads(get(f"api/studies/{listed['study_id']}?after=0"))
+        losses = {t["number"]: t.get("values") for t in detail["trials"]}
+        assert losses == {t.number: t.values for t in study.trials}
+        verdicts = {
+            t["number"]: [a["value"] for a in t["user_attrs"] if a["key"] == "verdict"]
+            for t in detail["trials"]
+        }
+        known = {t.number: [t.user_attrs.get("verdict")] for t in study.trials[:24]}
+        assert verdicts == {**known, 24: []}
+        found = json.loads(get(f"api/studies/{listed['study_id']}/param_importances"))
+        assert {p["name"] for p in found["param_importances"][0]} == {*MIXED, "seed"}
+    finally:
+        server.kill()
+        server.communicate()
 
 
 # ------------------------------------------------------------------------------ a real server

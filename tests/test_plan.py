@@ -44,8 +44,8 @@ def test_the_defaults_make_a_plan():
         "init_gain": 1.0,
     }
     assert (plan.cohort_size, plan.rung_steps) == (COHORT_SIZE["cpu"], 20)
-    assert (plan.device, plan.dtype) == (torch.device("cpu"), torch.float32)
-    assert isinstance(plan.build_model(), MLP)
+    assert (plan.device, plan.precision) == (torch.device("cpu"), "fp32")
+    assert isinstance(plan.setup({}).build_model(), MLP)
 
 
 def no_sentence():
@@ -90,8 +90,11 @@ BAD = [
     ({"sampler": {"name": "gird"}}, r"sampler='gird' is not known: use one of .*mean grid"),
     ({"pruner": "divergense"}, r"pruner='divergense' is not known: use one of .*mean divergence"),
     ({"pruner": 3}, r"pruner=3 is not a choice: give a name"),
-    ({"dtype": "float16"}, r"dtype='float16' is not known: use one of float32, float64"),
-    ({"dtype": torch.float32}, r"dtype=torch\.float32 is not known: use one of float32, float64"),
+    (
+        {"precision": "float16"},
+        r"precision='float16' is not known: use one of bf16",
+    ),
+    ({"precision": torch.float32}, r"precision=torch\.float32 is not known: use one of "),
     ({"margin_decades": -0.1}, r"margin_decades=-0\.1 is not allowed: use a number >= 0"),
     ({"margin_decades": math.nan}, r"margin_decades=nan is not allowed: use a number >= 0"),
     ({"margin_decades": math.inf}, r"margin_decades=inf is not allowed: use a number >= 0"),
@@ -148,8 +151,8 @@ BAD = [
     ({"model": Still}, r"model=Still has no parameter to train: set requires_grad on some"),
     (
         {"model": Broken},
-        r"model=Broken fails on inputs \(64, 64\) and targets \(64,\) of the task \(mat1 and mat2 "
-        r"shapes cannot be multiplied .*\): make it read and answer them",
+        r"model=Broken fails on a batch of task=digits, \(\(64, 64\), \(64,\)\) \(.*mat1 and mat2 "
+        r"shapes cannot be multiplied .*\): make it read and answer that",
     ),
     ({"task": "digit"}, r"task='digit' is not known: use one of .*did you mean digits"),
     ({"task": {"name": "text", "length": 0}}, r"task\.length=0 is not allowed: use a whole number"),
@@ -263,17 +266,19 @@ def test_a_model_may_be_a_function_or_a_class():
         def __init__(self):
             super().__init__(64, 10)
 
-    assert make(model=Own).build_model is Own
-    assert isinstance(make(model=lambda: nn.Linear(64, 10)).build_model(), nn.Linear)
+    assert isinstance(make(model=Own).setup({}).build_model(), Own)
+    made = make(model=lambda: nn.Linear(64, 10)).setup({}).build_model()
+    assert isinstance(made, nn.Linear)
 
 
 def test_a_task_and_a_space_may_be_objects():
     data = task.build("digits")
     axes = Space.parse({"lr": RANGE})
-    plan = make(task=data, space=axes, dtype="float64")
+    plan = make(task=data, space=axes, precision="fp64")
     assert plan.space is axes
-    assert isinstance(plan.task, Digits)
-    assert plan.task.inputs.dtype == torch.float64
+    moved = plan.setup({}).task
+    assert isinstance(moved, Digits)
+    assert moved.inputs.dtype == torch.float64
 
 
 def test_making_a_plan_leaves_the_global_generator_alone():

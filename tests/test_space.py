@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from stabsweep.errors import BadInput
-from stabsweep.space import CHOICES, LIMITS, Axis, Space, check_count, check_value
+from stabsweep.limits import CHOICES, LIMITS, check_count, check_value
+from stabsweep.space import Axis, Space
 
 RANGES = {
     "lr": {"low": 1e-5, "high": 1},

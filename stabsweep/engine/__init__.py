@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from stabsweep.engine._base import Chunk, Engine, Setup, is_out_of_memory
+from stabsweep.engine._lr_scales import LRScales
+from stabsweep.engine._precision import PRECISIONS, Precision
 from stabsweep.engine.auto import choose, obstacle
 from stabsweep.engine.cohort import Cohort
 from stabsweep.engine.loop import Loop
@@ -39,10 +41,13 @@ def build(name: str, setup: Setup, trials: list[Trial], capacity: int) -> tuple[
 
 __all__ = [
     "ENGINES",
+    "PRECISIONS",
     "Chunk",
     "Cohort",
     "Engine",
+    "LRScales",
     "Loop",
+    "Precision",
     "Setup",
     "build",
     "choose",

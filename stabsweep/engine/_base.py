@@ -7,11 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stabsweep.engine._lr_scales import LRScales
+from stabsweep.engine._precision import PRECISIONS, Precision
 from stabsweep.model import initialize
 from stabsweep.optimizer import Optimizer
 from stabsweep.records import CURVES, Array, Trial, Value
@@ -34,7 +37,8 @@ class Setup:
         schedule: what follows the warmup, see `stabsweep.optimizer._schedule`.
         fixed: hyperparameters that a point does not give: name -> value.
         device: where to train.
-        dtype: type of weights and data.
+        precision: formats of weights and products.
+        lr_scales: factors of the learning rate for some of the parameters.
     """
 
     build_model: Callable[[], nn.Module]
@@ -45,7 +49,13 @@ class Setup:
     schedule: str
     fixed: Mapping[str, Value]
     device: torch.device
-    dtype: torch.dtype
+    precision: Precision = PRECISIONS["fp32"]
+    lr_scales: LRScales = field(default_factory=LRScales)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The format of weights and data."""
+        return self.precision.dtype
 
     @property
     def curve_type(self) -> type[np.floating]:
@@ -57,6 +67,23 @@ class Setup:
         init, init_gain = str(self.value(trial, "init")), self.number(trial, "init_gain")
         module = initialize(self.build_model, trial.seed, init, init_gain)
         return module.to(device=self.device, dtype=self.dtype)
+
+    def loss(self, module: nn.Module, batch: Any) -> Tensor:
+        """The loss of a batch, in the precision of the setup."""
+        with self.precision.autocast(self.device):
+            return self.task.loss(module, batch)
+
+    def lr_factors(self, trial: Trial, module: nn.Module) -> list[float] | None:
+        """What a trial's rate is multiplied with for each trained parameter; None when never.
+
+        A model may ask for factors of its own: a method `lr_scales(is_adaptive)` that returns
+        pattern -> factor, as width scaling needs (`is_adaptive`: see `Optimizer`).
+        """
+        ask: Any = getattr(module, "lr_scales", None)
+        of_model = ask(self.optimizer.is_adaptive) if callable(ask) else {}
+        if not of_model and not self.lr_scales.patterns:
+            return None
+        return self.lr_scales.factors(trial, [name for name, _ in trained(module)], of_model)
 
     def value(self, trial: Trial, name: str) -> Value:
         """A hyperparameter of a trial: from its point, else the fixed one."""
@@ -196,8 +223,7 @@ class Starts:
         with borrowed_generators(setup.device):
             for number, index_B in enumerate(self.order(trial).probe(PROBE_BATCHES)):
                 seed_generators(setup.device, trial.seed, PROBE_NOISE, number)
-                inputs, targets = setup.task.batch(index_B.to(setup.device))
-                losses.append(float(setup.task.loss(module(inputs), targets)))
+                losses.append(float(setup.loss(module, setup.task.batch(index_B.to(setup.device)))))
         return Start(theta_P, held, float(np.median(losses)))
 
 
@@ -210,6 +236,12 @@ def untrained(module: nn.Module) -> list[tuple[str, Tensor]]:
     """The buffers, and the parameters that are frozen, with their names."""
     frozen = [(name, p) for name, p in module.named_parameters() if not p.requires_grad]
     return [*frozen, *module.named_buffers()]
+
+
+def norm(values: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The L2 norm, in float32 of half precision: a sum of squares there overflows or stalls."""
+    wide = torch.float32 if values.dtype in (torch.bfloat16, torch.float16) else None
+    return torch.linalg.vector_norm(values, dim=dim, keepdim=keepdim, dtype=wide)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import nn
 
 from stabsweep.engine._base import Engine, Setup
-from stabsweep.engine.cohort import Cohort
+from stabsweep.engine.cohort import Cohort, Objective
 from stabsweep.engine.loop import Loop
 from stabsweep.records import Trial
 
 PROBE_STEPS = 2
 """Steps that member and loop must agree on: the second has seen one update."""
 
-TOLERANCE = 1e-3
-"""Relative difference of loss and gradient norm in float32 after two steps (chosen by us: rounding
-stays below 1e-5 there, while untied weights or a shared buffer are off by far more)."""
-
 REASONS = {
     r"(?i:batching rule).*?(?:for|over) ([\w:]+)": "torch has no batching rule for {}",
     r"data-dependent control flow": "it branches on a value, or reads one out with .item()",
     r"dynamic shape": "the shape of a tensor depends on values",
     r"saved tensor hooks|setup_context": "it uses checkpointing, or an old autograd.Function",
-    r"mutate a captured|in-place": "it changes its buffers as it trains, as BatchNorm does",
+    r"mutate a captured|in-place": "it changes a buffer in place",
     r"random operation": "it draws random numbers, as dropout does",
 }
 """What torch says of a model that cannot be stacked -> what that means."""
@@ -58,6 +57,10 @@ def obstacle(setup: Setup, trials: list[Trial], allow_slow: bool = False) -> str
         trials: at least one trial to probe with.
         allow_slow: let pass what torch stacks only by a slow loop of its own.
     """
+    if not setup.optimizer.stacks:
+        return f"optimizer={setup.optimizer.name} has no stacked form"
+    if setup.precision.scales:
+        return "a loss scale belongs to one trial"
     lowest = sorted(trials, key=lambda trial: setup.number(trial, "lr"))[:2]
     members = [replace(trial, number=number) for number, trial in enumerate(lowest)]
     # First, since a model that fails alone is broken: the reader needs its own error.
@@ -66,17 +69,49 @@ def obstacle(setup: Setup, trials: list[Trial], allow_slow: bool = False) -> str
         # Without a batching rule vmap warns and runs a slow loop of its own: ours is faster.
         action = "ignore" if allow_slow else "error"
         warnings.filterwarnings(action, message="There is a performance drop")
+        where: list[str] = []
         try:
-            stacked = _first_steps(Cohort, setup, members)
+            with _tracing(where):
+                stacked = _first_steps(Cohort, setup, members)
         except Exception as error:  # noqa: BLE001  Any failure to stack must end in the loop.
-            return f"the model cannot be stacked ({_meaning(error)})"
+            return f"{where[-1] if where else 'the model'} cannot be stacked ({_meaning(error)})"
     is_finite = np.isfinite(plain)
     if not np.array_equal(is_finite, np.isfinite(stacked)):
         return "stacked, the model is finite where alone it is not, or the other way round"
     apart = np.abs(stacked - plain)[is_finite] / np.maximum(np.abs(plain[is_finite]), 1e-12)
-    if apart.size and apart.max() > TOLERANCE:
+    if apart.size and apart.max() > setup.precision.tolerance:
         return f"stacked, the model differs by {apart.max():.1g} from alone"
     return None
+
+
+@contextmanager
+def _tracing(where: list[str]) -> Iterator[None]:
+    """Keeps `where` a list of the modules that are running, outermost first, as readers know them.
+
+    After an error it still holds those that the error came through; nothing when it came from a
+    backward pass, or from the loss itself.
+    """
+    names: dict[nn.Module, str] = {}
+
+    def enter(module: nn.Module, _: object) -> None:
+        if isinstance(module, Objective):
+            names.update((part, name) for name, part in module.model.named_modules())
+        else:
+            where.append(f"{names.get(module) or 'the model'} ({type(module).__name__})")
+
+    def leave(module: nn.Module, *_: object) -> None:
+        if not isinstance(module, Objective):
+            where.pop()
+
+    hooks = [
+        nn.modules.module.register_module_forward_pre_hook(enter),
+        nn.modules.module.register_module_forward_hook(leave),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _meaning(error: Exception) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -16,11 +16,15 @@ from stabsweep.engine._base import (
     Setup,
     Starts,
     borrowed_generators,
+    norm,
     seed_generators,
     trained,
 )
 from stabsweep.optimizer import clip_coefficient, learning_rates
 from stabsweep.records import CURVES, Trial
+
+INITIAL_SCALE = 2.0**16
+"""What `torch.amp.GradScaler` begins with; it halves at every overflow."""
 
 
 class Loop(Engine):
@@ -56,7 +60,16 @@ class Loop(Engine):
             self._module = setup.new_module(trial)
             self._parameters = [parameter for _, parameter in trained(self._module)]
             hyper = {name: setup.number(trial, name) for name in setup.optimizer.defaults}
-            self._optimizer = setup.optimizer.twin(self._parameters, hyper)
+            named = dict(trained(self._module))
+            self._optimizer = setup.optimizer.twin(named, hyper)
+            factors = setup.lr_factors(trial, self._module)
+            if factors is not None:
+                _split_groups(self._optimizer, dict(zip(named.values(), factors, strict=True)))
+            self._shares = [float(group["lr"]) for group in self._optimizer.param_groups]
+            # Off, it passes everything through unchanged.
+            self._scaler = torch.amp.GradScaler(
+                setup.device.type, init_scale=INITIAL_SCALE, enabled=setup.precision.scales
+            )
             self._trial = trial
 
     def drop(self, number: int) -> None:
@@ -81,7 +94,7 @@ class Loop(Engine):
         curves = np.empty((len(CURVES), stop - start), setup.curve_type)
         curves[:4] = np.array(rows).T
         curves[4] = lr_R
-        moved = torch.linalg.vector_norm(self._flat() - self._first_P)
+        moved = norm(self._flat() - self._first_P)
         self._step = stop
         is_done = stop >= setup.horizon
         if is_done:
@@ -92,7 +105,7 @@ class Loop(Engine):
                 start,
                 curves,
                 self._initial_loss,
-                float(moved / torch.linalg.vector_norm(self._first_P)),
+                float(moved / norm(self._first_P)),
                 is_done,
                 time.perf_counter() - began,
             )
@@ -106,24 +119,28 @@ class Loop(Engine):
     def _train_step(self, index_B: Tensor, lr: float) -> tuple[float, float, float, float]:
         """One optimizer update; loss, gradient norm, clip coefficient, update ratio."""
         assert self._trial is not None
-        setup = self.setup
+        setup, scaler = self.setup, self._scaler
         self._optimizer.zero_grad()
-        inputs, targets = setup.task.batch(index_B.to(setup.device))
-        loss = setup.task.loss(self._module(inputs), targets)
-        loss.backward()
+        loss = setup.loss(self._module, setup.task.batch(index_B.to(setup.device)))
+        scaler.scale(loss).backward()
         grads = self._gradients()
-        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in grads]))
-        limit = torch.tensor(setup.number(self._trial, "clip_norm"), dtype=setup.dtype)
-        coefficient = clip_coefficient(norm, limit.to(setup.device))
+        # Once, and before the norm: a norm of scaled gradients would always be clipped.
+        scaler.unscale_(self._optimizer)
+        total = norm(torch.stack([norm(grad) for grad in grads]))
+        limit = torch.tensor(setup.number(self._trial, "clip_norm"), dtype=torch.float64)
+        coefficient = clip_coefficient(total, limit.to(total))
         for grad in grads:
             grad.mul_(coefficient)
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
+        for group, share in zip(self._optimizer.param_groups, self._shares, strict=True):
+            group["lr"] = lr * share
         before_P = self._flat()
-        self._optimizer.step()
-        moved = torch.linalg.vector_norm(self._flat() - before_P)
-        ratio = moved / torch.linalg.vector_norm(before_P)
-        return float(loss.detach()), float(norm), float(coefficient), float(ratio)
+        # An overflow skips the step: the norm is recorded as it is, and nothing has moved.
+        scaler.step(self._optimizer)
+        scaler.update()
+        ratio = float(norm(self._flat() - before_P) / norm(before_P))
+        is_skipped = scaler.is_enabled() and ratio == 0 and not torch.isfinite(total)
+        clip = 1.0 if is_skipped else float(coefficient)
+        return float(loss.detach()), float(total), clip, ratio
 
     def _gradients(self) -> list[Tensor]:
         grads = []
@@ -138,3 +155,16 @@ class Loop(Engine):
 
     def _flat(self) -> Tensor:
         return torch.cat([p.detach().reshape(-1) for p in self._parameters])
+
+
+def _split_groups(optimizer: torch.optim.Optimizer, factors: Mapping[Tensor, float]) -> None:
+    """Gives every parameter the rate of its group times its factor, in groups of equal rates."""
+    groups = []
+    for group in optimizer.param_groups:
+        parts: dict[float, list[Tensor]] = {}
+        for parameter in group["params"]:
+            parts.setdefault(factors.get(parameter, 1.0), []).append(parameter)
+        groups += [
+            {**group, "params": part, "lr": group["lr"] * factor} for factor, part in parts.items()
+        ]
+    optimizer.param_groups[:] = groups

@@ -9,7 +9,6 @@ import torch
 
 from stabsweep.engine import Chunk, Engine, Setup, build, is_out_of_memory
 from stabsweep.records import Trial, Value
-from stabsweep.space import SPLITTING
 
 Note = Callable[[str], None]
 
@@ -22,6 +21,7 @@ class Local:
 
     Args:
         make_setup: the setup for values of the splitting axes, by name.
+        splitting: names of the axes whose values are programs of their own.
         engine: one of `stabsweep.engine.ENGINES`.
         cohort_size: trials that an engine may hold at once.
         note: told, in one line each, which engine runs and when a cohort is halved.
@@ -30,11 +30,13 @@ class Local:
     def __init__(
         self,
         make_setup: Callable[[dict[str, Value]], Setup],
+        splitting: Sequence[str],
         engine: str,
         cohort_size: int,
         note: Note,
     ) -> None:
         self._make_setup = make_setup
+        self._splitting = tuple(splitting)
         self._engine = engine
         self._note = note
         self._cohort_size = cohort_size
@@ -57,7 +59,7 @@ class Local:
     def admit(self, trials: Sequence[Trial]) -> None:
         """Takes trials into training, as soon as there is room for each."""
         for trial in trials:
-            key = tuple(trial.point[name] for name in SPLITTING if name in trial.point)
+            key = tuple(trial.point[name] for name in self._splitting)
             self._waiting.setdefault(key, deque()).append(trial)
         for key, queue in self._waiting.items():
             if queue and key not in self._engines:
@@ -77,7 +79,7 @@ class Local:
 
     def _build(self, queue: deque[Trial]) -> Engine:
         point = queue[0].point
-        setup = self._make_setup({name: point[name] for name in SPLITTING if name in point})
+        setup = self._make_setup({name: point[name] for name in self._splitting})
         engine, why = build(self._engine, setup, list(queue), self._cohort_size)
         if why not in self._said:
             self._note(f"engine {why}")

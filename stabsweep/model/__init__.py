@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -13,6 +13,7 @@ from stabsweep.model._init import INITS, check_init, initialize
 from stabsweep.model.mlp import MLP
 from stabsweep.model.rnn import RNN
 from stabsweep.model.transformer import Transformer
+from stabsweep.model.user import from_target
 from stabsweep.model.uv import UV
 from stabsweep.model.vector import Vector
 from stabsweep.signature import Signature
@@ -27,13 +28,15 @@ __all__ = [
     "Vector",
     "build",
     "check_init",
+    "from_target",
     "initialize",
 ]
 
-MODELS: Mapping[str, type[nn.Module]] = {
+MODELS: Mapping[str, Callable[..., nn.Module]] = {
     "mlp": MLP,
     "rnn": RNN,
     "transformer": Transformer,
+    "user": from_target,
     "uv": UV,
     "vector": Vector,
 }

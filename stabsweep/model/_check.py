@@ -12,6 +12,8 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "sequence": ("sequences", "rnn or mlp"),
     "tokens": ("tokens", "transformer"),
     "nothing": ("no data", "vector or uv"),
+    "arrays": ("arrays of more dimensions", "mlp, or user for a model of your own"),
+    "batches": ("batches of a form of its own", "user, with a model of your own"),
 }
 """Kind of a signature -> what its task gives, in words, and the models that read it."""
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stabsweep.errors import BadInput
+from stabsweep.limits import check_count
 from stabsweep.model._check import check_choice, check_kind
 from stabsweep.signature import Signature
-from stabsweep.space import check_count
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -25,12 +25,12 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 class MLP(nn.Module):
     """`depth` weight layers with an activation between them: 64-128-128-128-10 has depth 4.
 
-    Reads vectors, and sequences by flattening them. A depth of 1 is linear regression. With
-    `norm="layer"` each hidden layer is normalised before its activation (Ba et al. 2016,
+    Reads vectors, and sequences and other arrays by flattening them. A depth of 1 is linear
+    regression. With `norm="layer"` each hidden layer is normalised before its activation (Ba et al. 2016,
     arXiv:1607.06450), which moves the edge of stable training up.
 
     Args:
-        signature: of kind `vector` or `sequence`, with one output an example.
+        signature: of kind `vector`, `sequence` or `arrays`, with one output an example.
         depth: number of weight matrices, at least 1; `depth - 1` of them have `width` rows.
         width: units of a hidden layer, at least 1; has no effect at depth 1.
         activation: between two layers.
@@ -50,7 +50,7 @@ class MLP(nn.Module):
         norm: Literal["none", "layer"] = "none",
     ) -> None:
         super().__init__()
-        check_kind("mlp", signature, "vector", "sequence")
+        check_kind("mlp", signature, "vector", "sequence", "arrays")
         check_count("model.depth", depth)
         check_count("model.width", width)
         check_choice("activation", activation, tuple(ACTIVATIONS))
@@ -68,7 +68,7 @@ class MLP(nn.Module):
         self.readout = nn.Linear(sizes[-1], signature.num_outputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Outputs (B, num_outputs) of inputs (B, num_inputs) or (B, L, num_inputs)."""
+        """Outputs (B, num_outputs) of inputs (B, num_inputs) or flattened to that."""
         x_BD = inputs.flatten(1)
         for linear, norm in zip(self.hidden, self.norms, strict=True):
             x_BD = self.activation(norm(linear(x_BD)))

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stabsweep.limits import check_count
 from stabsweep.model._check import check_choice, check_kind
 from stabsweep.signature import Signature
-from stabsweep.space import check_count
 
 Cell: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], list[Tensor]]
 """Hidden states, one (B, H) a step, of projected inputs (B, L, G*H), and of the recurrent weight

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stabsweep.errors import BadInput
+from stabsweep.limits import check_count
 from stabsweep.model._check import check_choice, check_flag, check_kind
 from stabsweep.signature import Signature
-from stabsweep.space import check_count
 
 
 class Attention(nn.Module):

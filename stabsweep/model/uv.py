@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from stabsweep.errors import BadInput
+from stabsweep.limits import check_count
 from stabsweep.model._check import check_kind
 from stabsweep.signature import Signature
-from stabsweep.space import check_count
 
 
 class UV(nn.Module):

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from stabsweep.errors import BadInput, unknown
+from stabsweep.limits import check_value
 from stabsweep.optimizer._base import Optimizer
 from stabsweep.optimizer._clip import clip_coefficient
-from stabsweep.optimizer._schedule import SCHEDULES, check_schedule, learning_rates
+from stabsweep.optimizer._schedule import SCHEDULES, learning_rates
 from stabsweep.optimizer.adam import Adam
 from stabsweep.optimizer.adamw import AdamW
 from stabsweep.optimizer.gi_adam import GIAdam
@@ -18,12 +19,15 @@ from stabsweep.optimizer.nadam import NAdam
 from stabsweep.optimizer.radam import RAdam
 from stabsweep.optimizer.rmsprop import RMSprop
 from stabsweep.optimizer.sgd import SGD
-from stabsweep.space import check_value
+from stabsweep.optimizer.torch import Torch
 
 OPTIMIZERS: Mapping[str, type[Optimizer]] = {
-    cls.name: cls for cls in (SGD, Adam, AdamW, RMSprop, RAdam, NAdam, Lion, GIAdam)
+    cls.name: cls for cls in (SGD, Adam, AdamW, RMSprop, RAdam, NAdam, Lion, GIAdam, Torch)
 }
 """Every choice of `optimizer=`."""
+
+STACKED = tuple(name for name, cls in OPTIMIZERS.items() if cls.stacks)
+"""Those that have a stacked form."""
 
 
 def build(name: str, **given: Any) -> tuple[Optimizer, dict[str, float]]:
@@ -42,12 +46,11 @@ def build(name: str, **given: Any) -> tuple[Optimizer, dict[str, float]]:
     if name not in OPTIMIZERS:
         raise unknown("optimizer", name, OPTIMIZERS)
     cls = OPTIMIZERS[name]
-    flags = [p for p in inspect.signature(cls.__init__).parameters if p != "self"]
-    flags = [p for p in flags if p not in ("args", "kwargs")]
+    flags = dict(inspect.signature(cls).parameters)
     for key, value in given.items():
         if key not in cls.defaults and key not in flags:
             raise unknown(f"optimizer.{name} key", key, [*cls.defaults, *flags])
-        if key in flags and not isinstance(value, bool):
+        if key in flags and isinstance(flags[key].default, bool) and not isinstance(value, bool):
             raise BadInput(f"optimizer.{key}={value!r} is no switch: use true or false")
     hyper = {
         key: float(check_value(key, given.get(key, default), f"optimizer.{key}"))  # type: ignore[arg-type]
@@ -61,9 +64,9 @@ def build(name: str, **given: Any) -> tuple[Optimizer, dict[str, float]]:
 __all__ = [
     "OPTIMIZERS",
     "SCHEDULES",
+    "STACKED",
     "Optimizer",
     "build",
-    "check_schedule",
     "clip_coefficient",
     "learning_rates",
 ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 State: TypeAlias = dict[str, Tensor]
 """The optimizer's memory: buffer name -> (K, P), or (K, 1) for one number a trial."""
@@ -23,11 +23,23 @@ class Optimizer(ABC):
         name: the choice on the command line.
         defaults: hyperparameter -> value, unless configured or swept otherwise.
         buffers: names of the (K, P) tensors that it remembers; all start at zero.
+        is_adaptive: whether it divides the gradient by its own size, so that a step is as long as
+            the rate whatever the loss is multiplied with.
+        stacks: whether it has a stacked form; else its trials run one by one.
     """
 
     name: ClassVar[str]
     defaults: ClassVar[Mapping[str, float]]
     buffers: ClassVar[tuple[str, ...]]
+    is_adaptive: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
+
+    def laid_out(self, shapes: Sequence[tuple[str, torch.Size]]) -> Optimizer:
+        """The rule for parameters of given names and shapes, in their order in a row.
+
+        Itself, for a rule that treats every weight alike.
+        """
+        return self
 
     def new_state(self, theta_KP: Tensor) -> State:
         """Fresh buffers for rows of weights; whatever is kept has one row a trial."""
@@ -64,13 +76,13 @@ class Optimizer(ABC):
 
     @abstractmethod
     def twin(
-        self, parameters: Iterable[Tensor], hyper: Mapping[str, float]
+        self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]
     ) -> torch.optim.Optimizer:
         """The same rule from `torch.optim`, for one trial: what the plain loop runs.
 
         Where torch has none, one written from the paper with a loop over the parameters.
 
         Args:
-            parameters: the parameters of a module.
+            parameters: the trained parameters of a module, by name.
             hyper: every name of `defaults` -> value.
         """

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from stabsweep.errors import unknown
 from stabsweep.records import Array
 
 SCHEDULES = ("constant", "cosine", "linear", "step")
 """What follows the warmup: the peak rate; half a cosine down to 0; a line down to 0; the peak rate,
 a tenth of it after half of the remaining steps and a hundredth after three quarters."""
-
-
-def check_schedule(name: object) -> str:
-    """The name of a schedule, or a `BadInput` that lists them."""
-    if name not in SCHEDULES:
-        raise unknown("schedule", name, SCHEDULES)
-    return str(name)
 
 
 def learning_rates(

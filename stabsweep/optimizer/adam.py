@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stabsweep.optimizer._base import Optimizer, State
 
@@ -41,10 +41,10 @@ class Adam(Optimizer):
         return moment_step(grad_KP, state, hyper, lr_K1, step_K1)
 
     def twin(
-        self, parameters: Iterable[Tensor], hyper: Mapping[str, float]
+        self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]
     ) -> torch.optim.Optimizer:
         """`torch.optim.Adam`."""
-        return torch.optim.Adam(parameters, lr=1.0, **moment_arguments(hyper))
+        return torch.optim.Adam(parameters.values(), lr=1.0, **moment_arguments(hyper))
 
 
 def moment_step(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stabsweep.optimizer._base import Optimizer, State
 from stabsweep.optimizer.adam import moment_arguments, moment_step
@@ -36,7 +36,7 @@ class AdamW(Optimizer):
         return step_KP.addcmul_(theta_KP, (-lr_K1 * hyper["weight_decay"]).to(theta_KP))
 
     def twin(
-        self, parameters: Iterable[Tensor], hyper: Mapping[str, float]
+        self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]
     ) -> torch.optim.Optimizer:
         """`torch.optim.AdamW`."""
-        return torch.optim.AdamW(parameters, lr=1.0, **moment_arguments(hyper))
+        return torch.optim.AdamW(parameters.values(), lr=1.0, **moment_arguments(hyper))

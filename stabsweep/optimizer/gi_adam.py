@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stabsweep.optimizer._base import Optimizer, State
 from stabsweep.optimizer.adam import moment_step
@@ -52,10 +52,10 @@ class GIAdam(Optimizer):
         return moment_step(grad_KP, state, hyper, lr_K1, step_K1)
 
     def twin(
-        self, parameters: Iterable[Tensor], hyper: Mapping[str, float]
+        self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]
     ) -> torch.optim.Optimizer:
         """`PlainGIAdam`, since torch has none."""
-        return PlainGIAdam(parameters, **hyper)
+        return PlainGIAdam(parameters.values(), **hyper)
 
 
 class PlainGIAdam(torch.optim.Optimizer):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stabsweep.optimizer._base import Optimizer, State
 
@@ -55,10 +55,10 @@ class Lion(Optimizer):
         return step_KP.mul_(-lr_K1.to(theta_KP))
 
     def twin(
-        self, parameters: Iterable[Tensor], hyper: Mapping[str, float]
+        self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]
     ) -> torch.optim.Optimizer:
         """`PlainLion`, since torch has none."""
-        return PlainLion(parameters, **hyper)
+        return PlainLion(parameters.values(), **hyper)
 
 
 def sign(values: Tensor) -> Tensor:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stabsweep.optimizer._base import Optimizer, State
 from stabsweep.optimizer.adam import moment_arguments
@@ -66,7 +66,7 @@ class NAdam(Optimizer):
         return step_KP.div_(scale)
 
     def twin(
-        self, parameters: Iterable[Tensor], hyper: Mapping[str, float]
+        self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]
     ) -> torch.optim.Optimizer:
         """`torch.optim.NAdam`, its product of mu kept in float64.
 
@@ -74,7 +74,7 @@ class NAdam(Optimizer):
         float64 run half of its digits.
         """
         twin = torch.optim.NAdam(
-            parameters,
+            parameters.values(),
             lr=1.0,
             momentum_decay=hyper["momentum_decay"],
             **moment_arguments(hyper),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stabsweep.optimizer._base import Optimizer, State
 from stabsweep.optimizer.adam import moment_arguments
@@ -62,7 +62,7 @@ class RAdam(Optimizer):
         return step_KP.mul_((-lr_K1 / (1 - beta1**t)).to(theta_KP))
 
     def twin(
-        self, parameters: Iterable[Tensor], hyper: Mapping[str, float]
+        self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]
     ) -> torch.optim.Optimizer:
         """`torch.optim.RAdam`."""
-        return torch.optim.RAdam(parameters, lr=1.0, **moment_arguments(hyper))
+        return torch.optim.RAdam(parameters.values(), lr=1.0, **moment_arguments(hyper))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stabsweep.optimizer._base import Optimizer, State
 
@@ -48,11 +48,11 @@ class RMSprop(Optimizer):
         return buffer * -lr_K1.to(theta_KP)
 
     def twin(
-        self, parameters: Iterable[Tensor], hyper: Mapping[str, float]
+        self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]
     ) -> torch.optim.Optimizer:
         """`torch.optim.RMSprop`."""
         return torch.optim.RMSprop(
-            parameters,
+            parameters.values(),
             lr=1.0,
             alpha=hyper["alpha"],
             eps=hyper["eps"],

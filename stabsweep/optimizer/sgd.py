@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stabsweep.errors import BadInput
 from stabsweep.optimizer._base import Optimizer, State
@@ -31,6 +31,7 @@ class SGD(Optimizer):
     name = "sgd"
     defaults = {"momentum": 0.9, "dampening": 0.0, "weight_decay": 0.0}
     buffers = ("momentum_buffer",)
+    is_adaptive = False
 
     def __init__(self, nesterov: bool = False) -> None:
         self.nesterov = nesterov
@@ -64,11 +65,11 @@ class SGD(Optimizer):
         return buffer * -lr_K1.to(theta_KP)
 
     def twin(
-        self, parameters: Iterable[Tensor], hyper: Mapping[str, float]
+        self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]
     ) -> torch.optim.Optimizer:
         """`torch.optim.SGD`."""
         return torch.optim.SGD(
-            parameters,
+            parameters.values(),
             lr=1.0,
             momentum=hyper["momentum"],
             # torch refuses Nesterov with momentum 0, where it is the same as none.

@@ -1,5 +1,6 @@
 """What a reader sees of a sweep: in the terminal while it runs, then a picture and a page."""
 
+from stabsweep.report.cell import render_cell
 from stabsweep.report.changes import change_table, changed, examples
 from stabsweep.report.conclusion import conclusion
 from stabsweep.report.draw_shifts import draw_shifts
@@ -18,6 +19,7 @@ __all__ = [
     "draw_shifts",
     "entry",
     "examples",
+    "render_cell",
     "render_page",
     "save_figure",
     "save_page",

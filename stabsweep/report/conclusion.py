@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from stabsweep.limits import CHOICES
 from stabsweep.numerals import plural, rate, round_rate
 from stabsweep.pick import Pick
 from stabsweep.records import Point, Value
 from stabsweep.region import Region, Row
 from stabsweep.report.style import clean, outcome
-from stabsweep.space import CHOICES
 
 PHRASES = {"warmup_steps": "{} warmup steps", "optimizer": "{}", "init": "{} init"}
 """How an axis is said where "name value" would sound odd."""
@@ -25,6 +25,8 @@ def value_text(value: Value) -> str:
     """
     if value is None:
         return "off"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, str):
         return clean(value, 24)
     if isinstance(value, int) or float(value).is_integer() and abs(value) < 1e6:

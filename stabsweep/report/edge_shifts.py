@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from stabsweep.edge import Edge
+from stabsweep.limits import CHOICES
 from stabsweep.numerals import loss, rate
 from stabsweep.region import Row
 from stabsweep.report.conclusion import setting, value_text
 from stabsweep.report.style import clean
 from stabsweep.shift import MOVED, SAME, Shift
-from stabsweep.space import CHOICES
 
 MAX_NAMED = 3
 """Rows that a sentence names; of more it gives the count."""

@@ -133,15 +133,24 @@ def save_figure(figure: Figure, folder: str | Path, name: str = "map") -> list[P
     """
     folder = Path(folder)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    paths[0].write_bytes(png_bytes(figure))
+    svg = _written(figure, "svg", PIXELS_PER_INCH, {"Date": None, "Creator": None}).decode("utf-8")
+    paths[1].write_text(_with_stable_ids(svg), encoding="utf-8", newline="\n")
+    return paths
+
+
+def png_bytes(figure: Figure, pixels_per_inch: int = PIXELS_PER_INCH) -> bytes:
+    """The figure as PNG; the same figure gives the same bytes."""
+    return _written(figure, "png", pixels_per_inch, {"Software": None})
+
+
+def _written(figure: Figure, form: str, dpi: int, metadata: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
         # A name in a script that the font lacks is drawn as boxes, which is no reason to shout.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure.savefig(paths[0], dpi=PIXELS_PER_INCH, metadata={"Software": None})
-        svg = io.StringIO()
-        bare = {"Date": None, "Creator": None}
-        figure.savefig(svg, format="svg", dpi=PIXELS_PER_INCH, metadata=bare)
-    paths[1].write_text(_with_stable_ids(svg.getvalue()), encoding="utf-8", newline="\n")
-    return paths
+        figure.savefig(file, format=form, dpi=dpi, metadata=metadata)
+    return file.getvalue()
 
 
 def _with_stable_ids(svg: str) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from stabsweep.errors import unknown
-from stabsweep.numerals import duration, rate
+from stabsweep.numerals import duration, loss, rate
 from stabsweep.progress import Progress, Silence, Watcher
 from stabsweep.report.live_view import LiveView
 from stabsweep.report.style import clean
@@ -29,13 +31,19 @@ MILESTONES = (0.25, 0.5, 0.75, 1.0)
 
 FRAMES_PER_SECOND = 4
 
+SECONDS_PER_UPDATE = 1.0
+"""Notebooks: each frame travels to the browser, and through whatever lies between."""
+
+CELL = '<pre style="line-height:1.15;font-family:monospace;white-space:pre-wrap">{code}</pre>'
+
 
 def watcher(mode: str = "auto", space: Space | None = None) -> Watcher:
     """Whoever should show a sweep's progress here.
 
     Args:
-        mode: `live`, `plain`, `off`, or `auto`: in a notebook an output that is updated, live on
-            a terminal unless `CI` is set, else plain lines. All of it goes to stderr.
+        mode: `live`, `plain`, `off`, or `auto`: live on a terminal unless `CI` is set, else plain
+            lines. All of it goes to stderr. In a notebook `live` and `auto` are one output of the
+            cell that is updated.
         space: what is swept: fixes the ends of the live map before the first trial.
 
     Raises:
@@ -111,10 +119,10 @@ class Lines:
             print(line, file=sys.stderr, flush=True)
 
 
-def progress_line(progress: Progress) -> str:
+def progress_line(progress: Progress, name: str = "stabsweep") -> str:
     """The state of a sweep in one line of plain text, for logs and for `grep`."""
     done, total = progress.num_done, progress.num_trials
-    head = f"stabsweep {done}/{total} {100 * done // max(total, 1)}%"
+    head = f"{clean(name)} {done}/{total} {100 * done // max(total, 1)}%"
     if done < total and progress.eta_seconds is not None:
         head += f" eta {duration(progress.eta_seconds).replace(' ', '')}"
     parts = [head]
@@ -126,6 +134,8 @@ def progress_line(progress: Progress) -> str:
         if progress.edge_low is not None and progress.edge_high is not None:
             span = f" ({rate(progress.edge_low)} to {rate(progress.edge_high)})"
         parts.append(f"edge {rate(progress.edge_lr)}{span}")
+    if progress.best_lr is not None:
+        parts.append(f"best {rate(progress.best_lr)} (loss {loss(progress.best_loss)})")
     return " | ".join(parts)
 
 
@@ -189,8 +199,9 @@ class Terminal:
 
 
 class Notebook:
-    """The live view as one output of a notebook cell, updated once a second.
+    """The live view as one output of a notebook cell, updated once a second; at the end one line.
 
+    The output is HTML without a script, so it needs no widgets and stays as it is in an export.
     rich's own notebook support wants ipywidgets and writes a new output for each frame without.
 
     Args:
@@ -202,47 +213,51 @@ class Notebook:
         self._handle: Any = None
         self._title, self._progress = "", Progress(0)
         self._began = self._drawn_at = 0.0
+        self._notes: list[str] = []
 
     def start(self, title: str, progress: Progress) -> None:
         """Opens the output."""
         from IPython.display import display  # type: ignore[import-not-found]
 
-        self._title, self._progress, self._began = title, progress, time.monotonic()
-        self._handle = display(self._bundle(), raw=True, display_id=True)
+        self._title, self._progress = title, progress
+        self._began = self._drawn_at = time.monotonic()
+        self._handle = display(self._bundle(self._frame()), raw=True, display_id=True)
 
     def note(self, message: str) -> None:
-        """Prints the message."""
-        print(clean(message), file=sys.stderr)
+        """Keeps the message as a line above the view."""
+        self._notes.append(clean(message))
+        self._draw(self._frame())
 
     def update(self, progress: Progress) -> None:
         """Redraws when a second has passed."""
         self._progress = progress
-        if time.monotonic() - self._drawn_at >= 1:
-            self._draw()
+        if time.monotonic() - self._drawn_at >= SECONDS_PER_UPDATE:
+            self._draw(self._frame())
 
     def stop(self) -> None:
-        """Draws the last state."""
-        self._draw(done=True)
+        """Leaves the notes and one line; may be called twice."""
+        ended = replace(self._progress, eta_seconds=None)
+        self._draw(Text(progress_line(ended, self._title)))
 
-    def _draw(self, done: bool = False) -> None:
+    def _frame(self) -> Text:
+        return self._view.render(self._title, self._progress, 80, time.monotonic() - self._began)
+
+    def _draw(self, text: Text) -> None:
         self._drawn_at = time.monotonic()
         if self._handle is not None:
-            self._handle.update(self._bundle(done), raw=True)
+            self._handle.update(self._bundle(text), raw=True)
 
-    def _bundle(self, done: bool = False) -> dict[str, str]:
-        seconds = time.monotonic() - self._began
-        text = self._view.render(self._title, self._progress, 80, seconds, done)
-        with open(os.devnull, "w", encoding="utf-8") as nowhere:
-            console = Console(file=nowhere, record=True, width=80, force_terminal=True)
-            console.print(text)
-        page = console.export_html(
-            inline_styles=True,
-            code_format='<pre style="line-height:1.15;font-family:monospace">{code}</pre>',
-        )
+    def _bundle(self, text: Text) -> dict[str, str]:
+        text = Text("\n").join([*(Text(note, style="dim") for note in self._notes), text])
+        # Left to find out that this is a notebook, rich would add an output for each frame.
+        console = Console(file=io.StringIO(), record=True, force_jupyter=False)
+        console.print(text, soft_wrap=True)
+        page = console.export_html(inline_styles=True, code_format=CELL)
         return {"text/plain": text.plain, "text/html": page}
 
 
 def _in_notebook() -> bool:
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return type(shell).__name__ == "ZMQInteractiveShell"
+    """Whether a Jupyter kernel runs this, Colab's and the like included; imports nothing."""
+    find_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    kinds = type(find_shell()).__mro__ if find_shell else ()
+    return any(kind.__name__ == "ZMQInteractiveShell" for kind in kinds)

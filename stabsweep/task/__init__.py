@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stabsweep.errors import unknown
-from stabsweep.task._base import Task
+from stabsweep.task._base import Supervised, Task
 from stabsweep.task._order import BatchOrder
 from stabsweep.task.adding import Adding
 from stabsweep.task.digits import Digits
@@ -25,6 +25,7 @@ __all__ = [
     "Quadratic",
     "Regression",
     "SequentialDigits",
+    "Supervised",
     "TASKS",
     "Task",
     "TemporalOrder",

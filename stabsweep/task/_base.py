@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stabsweep.signature import Signature
 
@@ -24,12 +24,14 @@ class Task(ABC):
             own data; None when there is no such thing. A model that does no better has learned
             nothing, however far it came down from its first loss.
         num_examples: examples that an index may name.
+        is_batched: whether such an example is itself a batch, whose size is the task's affair.
     """
 
     name: str
     signature: Signature
     blind_loss: float | None
     num_examples: int
+    is_batched: ClassVar[bool] = False
 
     def to(self: TaskT, device: torch.device | str, dtype: torch.dtype = torch.float32) -> TaskT:
         """A copy with its tensors on a device, the floating ones in a dtype."""
@@ -41,20 +43,49 @@ class Task(ABC):
         return moved
 
     @abstractmethod
-    def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """The inputs and targets of examples.
+    def batch(self, index: Tensor) -> Any:
+        """The batch of examples: tensors, in tuples, lists and dicts as the loss reads them.
 
         Args:
             index: (..., B) of int64 in [0, num_examples), on the task's device; with a leading K
-                it names the batches of K trials.
-
-        Returns:
-            Two tensors of the same leading shape (..., B).
+                it names the batches of K trials, and so every tensor has a leading K.
         """
 
     @abstractmethod
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """The mean loss of one trial's batch, a scalar; may stand inside vmap and grad.
+
+        Args:
+            model: in training mode.
+            batch: as `batch` gives it, without a K.
+        """
+
+    def read(self, num_batches: int) -> None:  # noqa: B027  Most tasks have their data at hand.
+        """Told once, before training, how many batches the trials of a seed will see at most."""
+
+
+class Supervised(Task):
+    """A task of inputs and targets: its batches are pairs, its loss compares outputs with targets.
+
+    Outputs in half precision are compared in float32, as is usual: a loss of 2.31 in bfloat16
+    would be known to 0.02.
+    """
+
+    @abstractmethod
+    def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of examples, both of shape (..., B, ...)."""
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """See `Task.loss`."""
+        inputs, targets = batch
+        outputs = model(inputs)
+        if outputs.dtype in (torch.bfloat16, torch.float16):
+            outputs = outputs.float()
+        return self.criterion(outputs, targets)
+
+    @abstractmethod
+    def criterion(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss of one trial's batch, a scalar.
 
         Args:
             outputs: (B, num_outputs), or (B, L, num_outputs) with `signature.per_step`.

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stabsweep.space import check_count
+from stabsweep.limits import check_count
 
 TRAIN, PROBE = 0, 1
 """Streams of a seed: batches to train on, and batches for the loss before training."""

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from stabsweep.errors import BadInput
+from stabsweep.limits import check_count
 from stabsweep.signature import Signature
-from stabsweep.space import check_count
-from stabsweep.task._base import Task
+from stabsweep.task._base import Supervised
 from stabsweep.task._loss import mean_squared_error
 
 
-class Adding(Task):
+class Adding(Supervised):
     """The adding problem of Hochreiter & Schmidhuber 1997, for models with a memory.
 
     A step has two features: a number drawn from U(0, 1), and a mark. Two steps are marked, one in
@@ -57,6 +57,6 @@ class Adding(Task):
         """Inputs (..., B, L, 2) and targets (..., B, 1) of examples (..., B)."""
         return self.inputs_NLD[index], self.targets_N1[index]
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def criterion(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean squared error of outputs (B, 1), a scalar."""
         return mean_squared_error(outputs, targets)

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from stabsweep.errors import BadInput
 from stabsweep.signature import Signature
-from stabsweep.task._base import Task
+from stabsweep.task._base import Supervised
 from stabsweep.task._loss import cross_entropy, entropy
 
 
-class Digits(Task):
+class Digits(Supervised):
     """The 1797 digits of 8 x 8 pixels that scikit-learn carries (UCI, Alpaydin & Kaynak 1998).
 
     All pixels are standardised with one mean and one deviation: a pixel at the border is blank in
@@ -42,6 +42,6 @@ class Digits(Task):
         """Inputs (..., B, 64) and labels (..., B), of examples (..., B)."""
         return self.inputs[index], self.labels_N[index]
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def criterion(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Cross entropy in nats of logits (B, 10) and labels (B,), a scalar."""
         return cross_entropy(outputs, targets)

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from stabsweep.errors import BadInput
 from stabsweep.signature import Signature
-from stabsweep.task._base import Task
+from stabsweep.task._base import Supervised
 
 
-class Quadratic(Task):
+class Quadratic(Supervised):
     """The loss sum_i h_i theta_i^2 / 2 of a model's parameters, with no data and no noise.
 
     The Hessian is diag(h), so gradient descent is stable exactly up to the rate 2 / max(h), with
@@ -48,7 +48,7 @@ class Quadratic(Task):
         nothing = self.nothing.expand(index.shape)
         return nothing, nothing
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def criterion(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss at parameters (D,), a scalar."""
         return 0.5 * (self.eigenvalues_D.to(outputs.dtype) * outputs.square()).sum()
 

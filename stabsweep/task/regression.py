@@ -7,11 +7,11 @@ from torch import Tensor
 
 from stabsweep.errors import BadInput
 from stabsweep.signature import Signature
-from stabsweep.task._base import Task
+from stabsweep.task._base import Supervised
 from stabsweep.task._loss import mean_squared_error
 
 
-class Regression(Task):
+class Regression(Supervised):
     """The 442 patients of the diabetes set that scikit-learn carries (Efron et al. 2004).
 
     Ten measurements (age, sex, blood pressure, ...) predict how far the disease went in a year.
@@ -44,7 +44,7 @@ class Regression(Task):
         """Inputs (..., B, 10) and targets (..., B, 1), of examples (..., B)."""
         return self.inputs_ND[index], self.targets_N1[index]
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def criterion(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean squared error of outputs (B, 1), a scalar."""
         return mean_squared_error(outputs, targets)
 

@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 from stabsweep.errors import BadInput
+from stabsweep.limits import check_count
 from stabsweep.signature import Signature
-from stabsweep.space import check_count
-from stabsweep.task._base import Task
+from stabsweep.task._base import Supervised
 from stabsweep.task._loss import cross_entropy, entropy
 
 NUM_MARKS, NUM_DISTRACTORS = 2, 4
 """Symbols that matter (the first codes), and symbols that do not."""
 
 
-class TemporalOrder(Task):
+class TemporalOrder(Supervised):
     """The temporal order problem of Hochreiter & Schmidhuber 1997, for models with a memory.
 
     A sequence of one-hot symbols out of six: four distractors, and the marks X and Y, which stand
@@ -65,6 +65,6 @@ class TemporalOrder(Task):
         """One-hot symbols (..., B, L, 6) and labels (..., B), of examples (..., B)."""
         return self.one_hot_DD[self.symbols_NL[index]], self.labels_N[index]
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def criterion(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Cross entropy in nats of logits (B, 4) and labels (B,), a scalar."""
         return cross_entropy(outputs, targets)

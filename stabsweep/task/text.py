@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from stabsweep.errors import BadInput
+from stabsweep.limits import check_count
 from stabsweep.signature import Signature
-from stabsweep.space import check_count
-from stabsweep.task._base import Task
+from stabsweep.task._base import Supervised
 from stabsweep.task._loss import cross_entropy, entropy
 
 
-class Text(Task):
+class Text(Supervised):
     """Predict each character of a window from those before it.
 
     The default text is Python's own help on its topics, 0.46 million characters of English that
@@ -56,7 +56,7 @@ class Text(Task):
         at = index.unsqueeze(-1) + self.window_L
         return self.tokens_T[at], self.tokens_T[at + 1]
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def criterion(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Cross entropy in nats of logits (B, L, V) and tokens (B, L), a scalar."""
         return cross_entropy(outputs, targets)
 

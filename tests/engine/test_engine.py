@@ -104,8 +104,7 @@ def test_the_initial_loss_is_the_median_over_batches_at_the_first_weights():
 
     losses = []
     for index in BatchOrder(3, setup.task.num_examples, 4).probe(5):
-        inputs, targets = setup.task.batch(index)
-        losses.append(setup.task.loss(module(inputs), targets).item())
+        losses.append(setup.task.loss(module, setup.task.batch(index)).item())
     assert len(set(losses)) == 5
     for engine in (Cohort(setup, 1), Loop(setup)):
         assert train(engine, [trial])[0].initial_loss == pytest.approx(sorted(losses)[2])

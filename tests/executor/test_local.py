@@ -18,7 +18,7 @@ POINTS = [{"lr": 0.01 * (n + 1)} for n in range(11)]
 TRIALS = [Trial(number, point, number % 2) for number, point in enumerate(POINTS)]
 
 
-def make_local(notes=None, cohort_size=4, engine="cohort", case="vector", **how):
+def make_local(notes=None, cohort_size=4, engine="cohort", case="vector", splitting=(), **how):
     """An executor of a tiny setup; what it says goes into `notes`."""
     notes = [] if notes is None else notes
     how = {"dtype": torch.float32, **how}
@@ -26,7 +26,7 @@ def make_local(notes=None, cohort_size=4, engine="cohort", case="vector", **how)
     def make_setup_of(split):
         return make_setup(case, split.get("optimizer", "sgd"), **how)
 
-    return Local(make_setup_of, engine, cohort_size, notes.append)
+    return Local(make_setup_of, splitting, engine, cohort_size, notes.append)
 
 
 def sweep(executor, trials, rung_steps=5, check=lambda: None):
@@ -139,10 +139,11 @@ MIXED = [
 
 @pytest.mark.parametrize("cohort_size", [2, 4, 100])
 def test_every_optimizer_has_an_engine_of_its_own(cohort_size):
-    found = sweep(make_local(cohort_size=cohort_size), MIXED)
+    found = sweep(make_local(cohort_size=cohort_size, splitting=["optimizer"]), MIXED)
     for n, rule in enumerate(RULES):
         alone = Local(
             lambda split, rule=rule: make_setup("vector", rule, dtype=torch.float32),
+            [],
             "cohort",
             100,
             print,
@@ -158,7 +159,7 @@ def test_the_setup_is_made_for_the_values_that_split():
         asked.append(split)
         return make_setup("vector", split["optimizer"])
 
-    executor = Local(make, "cohort", 4, lambda note: None)
+    executor = Local(make, ["optimizer"], "cohort", 4, lambda note: None)
     executor.admit(MIXED[:6])
     executor.advance(100)
     executor.admit(MIXED[6:])
@@ -167,7 +168,7 @@ def test_the_setup_is_made_for_the_values_that_split():
 
 def test_a_note_is_not_said_again_for_the_next_optimizer():
     notes = []
-    sweep(make_local(notes), MIXED)
+    sweep(make_local(notes, splitting=["optimizer"]), MIXED)
     assert notes == ["engine cohort: up to 4 trials as one program, as asked"]
 
 
@@ -283,7 +284,7 @@ def test_memory_that_runs_out_as_trials_join_loses_none_of_those_in_training(mem
 
 def test_the_next_optimizer_starts_with_what_fitted(memory):
     memory(2)
-    executor = make_local(cohort_size=4)
+    executor = make_local(cohort_size=4, splitting=["optimizer"])
     executor.admit([trial for trial in MIXED if trial.point["optimizer"] == "sgd"])
     executor.advance(5)
     executor.admit([trial for trial in MIXED if trial.point["optimizer"] == "adam"])
@@ -307,9 +308,9 @@ def test_memory_that_runs_out_late_starts_its_trials_over(monkeypatch, expected)
 
 
 def test_the_other_optimizers_go_on_undisturbed(memory):
-    calm = sweep(make_local(cohort_size=4), MIXED)
+    calm = sweep(make_local(cohort_size=4, splitting=["optimizer"]), MIXED)
     memory(1, only="adam")
-    executor = make_local(cohort_size=4)
+    executor = make_local(cohort_size=4, splitting=["optimizer"])
     assert_equal(sweep(executor, MIXED), calm)
     assert executor.num_free == 4 + 1 + 4
 

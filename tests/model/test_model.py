@@ -84,6 +84,8 @@ def test_its_config_file_holds_every_argument_with_its_default(name):
     conf = Path(__file__).parents[2] / "conf" / "model" / f"{name}.yaml"
     parameters = inspect.signature(model.MODELS[name]).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.name != "signature"}
+    if "args" in defaults:
+        defaults["args"] = {}  # So that one can be added to it on the command line.
     assert yaml.safe_load(conf.read_text())["model"] == {"name": name, **defaults}
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stabsweep import sweep
+from stabsweep.limits import LIMITS
 from stabsweep.optimizer import OPTIMIZERS
-from stabsweep.space import LIMITS
 
 # Long enough for weights to cross zero: before that Lion follows one sign whatever its betas.
 RATES = {"lion": [0.2, 0.3]}
@@ -29,7 +29,7 @@ def losses(name, key, values, engine):
         batch_size=1,
         engine=engine,
         device="cpu",
-        dtype="float64",
+        precision="fp64",
         watcher="off",
     )
     table = result.records.sort_values([key, "lr"])

@@ -48,7 +48,7 @@ def test_its_twin_keeps_the_product_in_the_type_of_the_weights():
     ends = []
     for is_filled in (True, False):
         theta_P = torch.nn.Parameter(torch.ones(2).double())
-        twin = build("nadam")[0].twin([theta_P], build("nadam")[1])
+        twin = build("nadam")[0].twin({"w": theta_P}, build("nadam")[1])
         if not is_filled:
             twin.state.clear()
         for step in range(50):

@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from stabsweep.errors import BadInput
-from stabsweep.optimizer import OPTIMIZERS, Optimizer, build
+from stabsweep.optimizer import OPTIMIZERS, STACKED, Optimizer, build
 
 NUM_STEPS = 50
 SIZE = 12
@@ -237,7 +237,7 @@ def test_its_twin_is_the_same_rule(name, nesterov):
     rule, _ = build(name, **({"nesterov": True} if nesterov else {}))
     for row, given in enumerate(ROWS[name, nesterov]):
         theta_P = torch.nn.Parameter(first_weights(len(ROWS[name, nesterov]), torch.float64)[row])
-        twin = rule.twin([theta_P], build(name, **given)[1])
+        twin = rule.twin({"w": theta_P}, build(name, **given)[1])
         for step in range(NUM_STEPS):
             theta_P.grad = gradient(theta_P.detach(), step)
             twin.param_groups[0]["lr"] = rate(row, step)
@@ -246,7 +246,7 @@ def test_its_twin_is_the_same_rule(name, nesterov):
         torch.testing.assert_close(theta_P.detach(), expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", STACKED)
 def test_a_nan_stays_in_its_row(name):
     rule, defaults = build(name)
     hyper = {key: torch.full((3, 1), value).double() for key, value in defaults.items()}
@@ -260,7 +260,7 @@ def test_a_nan_stays_in_its_row(name):
     assert torch.equal(found[[0, 2]], calm[[0, 2]])
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", STACKED)
 def test_the_weights_are_left_alone(name):
     rule, defaults = build(name, weight_decay=0.1)
     hyper = {key: torch.full((2, 1), value).double() for key, value in defaults.items()}
@@ -309,7 +309,7 @@ def test_what_cannot_be_built_says_why_in_one_line(name, given, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", STACKED)
 def test_its_config_file_holds_every_argument_with_its_default(name):
     conf = Path(__file__).parents[2] / "conf" / "optimizer" / f"{name}.yaml"
     flags = {"nesterov": False} if name == "sgd" else {}

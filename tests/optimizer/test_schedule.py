@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from stabsweep.errors import BadInput
-from stabsweep.optimizer import SCHEDULES, check_schedule, learning_rates
+from stabsweep.optimizer import SCHEDULES, learning_rates
 
 HORIZON = 40
 
@@ -107,9 +106,3 @@ def test_a_horizon_of_one_step_has_the_peak_rate():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [rates(schedule, 0, 0.5, 1).tolist() for schedule in SCHEDULES] == [[0.5]] * 4
-
-
-def test_an_unknown_schedule_lists_those_there_are():
-    assert check_schedule("step") == "step"
-    with pytest.raises(BadInput, match=r"schedule='cosin' is not known: .*did you mean cosine"):
-        check_schedule("cosin")

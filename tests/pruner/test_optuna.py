@@ -28,7 +28,10 @@ def test_it_is_wrapped_by_the_one_that_stops_what_diverges():
     [
         ({}, "pruner=optuna needs pruner.target"),
         ({"target": "optuna.pruners:MediaPruner"}, "did you mean optuna.pruners:MedianPruner"),
-        ({"target": "optuna.samplers:RandomSampler"}, "which is no Optuna pruner"),
+        (
+            {"target": "optuna.samplers:RandomSampler"},
+            "gives RandomSampler: give a class",
+        ),
         ({"target": "optuna.pruners:MedianPruner", "args": {"n": 1}}, r"called with \(n=1\)"),
         ({"arg": {}}, "pruner key='arg' is not known.*did you mean args"),
     ],

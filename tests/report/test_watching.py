@@ -152,34 +152,75 @@ def test_no_color_means_glyphs_only(sweep, bare):
     assert "●" in screen.getvalue()
 
 
-def test_a_notebook_has_one_output_that_is_updated(sweep, monkeypatch):
+class Display:
+    """Stands for IPython's own, and keeps what is shown."""
+
+    def __init__(self, monkeypatch, shell="ZMQInteractiveShell"):
+        self.shown = []
+        kind = type("Shell", (type(shell, (), {}),), {})
+        ipython = types.ModuleType("IPython")
+        ipython.get_ipython = kind
+        ipython.display = types.ModuleType("IPython.display")
+        ipython.display.display = self.display
+        monkeypatch.setitem(sys.modules, "IPython", ipython)
+        monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
+
+    def display(self, bundle, raw, display_id):
+        assert raw and display_id
+        self.shown.append(bundle)
+        return self
+
+    def update(self, bundle, raw):
+        assert raw
+        self.shown.append(bundle)
+
+
+def test_a_notebook_has_one_output_that_is_updated(sweep, monkeypatch, capsys):
     region, _ = sweep
-    shown = []
-
-    class Handle:
-        def update(self, bundle, raw):
-            shown.append(bundle)
-
-    def display(bundle, raw, display_id):
-        shown.append(bundle)
-        return Handle()
-
-    shell = type("ZMQInteractiveShell", (), {})()
-    ipython = types.ModuleType("IPython")
-    ipython.get_ipython = lambda: shell
-    ipython.display = types.ModuleType("IPython.display")
-    ipython.display.display = display
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    shown = Display(monkeypatch).shown
     notebook = watcher("auto", region.space)
     assert type(notebook) is Notebook
+    counts = Counter(r.verdict for r in region.records)
+    progress = Progress(
+        192, 150, eta_seconds=7, counts=counts, records=region.records, best_lr=0.01, best_loss=1.5
+    )
+    notebook.note("before the start")
     notebook.start("<b>x</b>", Progress(192))
+    notebook.note("<i>halved</i>")
+    assert len(shown) == 2
     for _ in range(50):
-        notebook.update(Progress(192, len(region.records), records=region.records))
+        now[0] += 0.1
+        notebook.update(progress)
+    assert 6 <= len(shown) <= 7
+    text = shown[-1]["text/plain"]
+    for expected in ("before the start\n<i>halved</i>\n", "<b>x</b>", "150/192  78%", "eta 7 s"):
+        assert expected in text
+    assert "best 1.0e-2 (loss 1.50)" in text and "converged" in text
     notebook.stop()
-    assert 2 <= len(shown) <= 4
-    assert "&lt;b&gt;x" in shown[-1]["text/html"] and "<b>x" not in shown[-1]["text/html"]
-    assert "<b>x</b>" in shown[-1]["text/plain"]
+    notebook.stop()
+    notes, line = shown[-1]["text/plain"].rsplit("\n", 1)
+    assert notes == "before the start\n<i>halved</i>"
+    assert line.startswith("<b>x</b> 150/192 78% | ") and "eta" not in line
+    assert line.endswith(" | best 1.0e-2 (loss 1.50)")
+    for bundle in shown:
+        assert "<b>" not in bundle["text/html"] and "<script" not in bundle["text/html"]
+    assert "&lt;b&gt;x&lt;/b&gt; 150/192" in shown[-1]["text/html"]
+    assert not any(capsys.readouterr())
+
+
+def test_a_terminal_of_ipython_is_no_notebook(bare):
+    Display(bare, "TerminalInteractiveShell")
+    bare.setattr(sys, "stderr", Screen())
+    assert type(watcher("auto")) is Terminal
+
+
+def test_nobody_imports_ipython_to_look_for_a_notebook(bare):
+    bare.delitem(sys.modules, "IPython", raising=False)
+    bare.setitem(sys.modules, "IPython.display", None)
+    bare.setattr(sys, "stderr", Screen(is_terminal=False))
+    assert type(watcher("auto")) is Lines and "IPython" not in sys.modules
 
 
 def test_the_environment_is_left_alone(bare):

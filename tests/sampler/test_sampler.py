@@ -11,10 +11,11 @@ import pytest
 
 from stabsweep import sampler
 from stabsweep.errors import BadInput
+from stabsweep.limits import LIMITS
 from stabsweep.pruner import DivergencePruner
 from stabsweep.records import Record, Verdict
 from stabsweep.sampler import SAMPLERS
-from stabsweep.space import LIMITS, Space
+from stabsweep.space import Space
 from stabsweep.study import Study
 
 SPACE = Space.parse(

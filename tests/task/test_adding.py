@@ -21,8 +21,8 @@ def test_blind_loss_is_what_the_best_constant_leaves():
     task = Adding()
     targets = task.batch(torch.arange(task.num_examples))[1]
     best = targets.mean().expand_as(targets)
-    assert task.loss(best, targets).item() == pytest.approx(task.blind_loss, rel=1e-5)
-    assert task.loss(best + 0.05, targets) > task.blind_loss
+    assert task.criterion(best, targets).item() == pytest.approx(task.blind_loss, rel=1e-5)
+    assert task.criterion(best + 0.05, targets) > task.blind_loss
     assert task.blind_loss == pytest.approx(1 / 6, rel=0.03)
 
 

@@ -15,7 +15,7 @@ def test_blind_loss_is_the_entropy_of_the_labels():
     assert task.blind_loss < math.log(10)
     # The best blind logits are the log frequencies, and reach exactly this loss.
     logits_ND = torch.from_numpy(np.log(shares)).expand(1797, -1)
-    assert task.loss(logits_ND, task.labels_N).item() == pytest.approx(task.blind_loss)
+    assert task.criterion(logits_ND, task.labels_N).item() == pytest.approx(task.blind_loss)
 
 
 def test_pixels_are_standardised_together():

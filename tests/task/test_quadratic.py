@@ -9,7 +9,7 @@ def test_its_hessian_is_the_diagonal_of_the_eigenvalues():
     task = Quadratic([0.25, 4, 1.5]).to("cpu", torch.float64)
     nothing = torch.zeros(())
     theta_D = torch.randn(3, dtype=torch.float64)
-    gradient = torch.func.grad(lambda theta_D: task.loss(theta_D, nothing))
+    gradient = torch.func.grad(lambda theta_D: task.criterion(theta_D, nothing))
     hessian = torch.func.jacrev(gradient)(theta_D)
     torch.testing.assert_close(hessian, torch.diag(torch.tensor([0.25, 4, 1.5]).double()))
 
@@ -21,8 +21,8 @@ def test_gradient_descent_is_stable_up_to_two_over_the_sharpness(rate, falls):
     theta_D = torch.ones(5, dtype=torch.float64)
     losses = []
     for _ in range(1000):
-        losses.append(task.loss(theta_D, nothing).item())
-        theta_D -= rate * torch.func.grad(task.loss)(theta_D, nothing)
+        losses.append(task.criterion(theta_D, nothing).item())
+        theta_D -= rate * torch.func.grad(task.criterion)(theta_D, nothing)
     assert (losses[-1] < losses[0]) is falls
 
 

@@ -23,8 +23,8 @@ def test_blind_loss_is_the_variance_that_the_best_constant_leaves():
     task = Regression()
     targets_N1 = task.batch(torch.arange(442))[1]
     best = targets_N1.mean().expand_as(targets_N1)
-    assert task.loss(best, targets_N1).item() == pytest.approx(task.blind_loss, rel=1e-5)
-    assert task.loss(best + 0.1, targets_N1) > task.blind_loss
+    assert task.criterion(best, targets_N1).item() == pytest.approx(task.blind_loss, rel=1e-5)
+    assert task.criterion(best + 0.1, targets_N1) > task.blind_loss
     assert task.blind_loss == pytest.approx(1, abs=1e-6)
 
 

@@ -41,11 +41,11 @@ def test_stacked_gradients_of_every_pair_equal_plain_ones(model_name, task_name,
     inputs_KB, targets_KB = data.batch(torch.cat([order.index(5, 6) for order in orders]))
 
     def loss(parameters, inputs, targets):
-        return data.loss(functional_call(modules[0], parameters, (inputs,)), targets)
+        return data.criterion(functional_call(modules[0], parameters, (inputs,)), targets)
 
     found = vmap(grad(loss))(stacked, inputs_KB, targets_KB)
     for k, module in enumerate(modules):
-        value = data.loss(module(inputs_KB[k]), targets_KB[k])
+        value = data.criterion(module(inputs_KB[k]), targets_KB[k])
         assert value.shape == ()
         expected = torch.autograd.grad(value, list(module.parameters()))
         for (name, _), gradient in zip(module.named_parameters(), expected, strict=True):

@@ -47,7 +47,7 @@ def test_default_text_is_english_and_its_blind_loss_the_unigram_entropy():
     logits_V = torch.tensor([math.log(counts[c] / len(text)) for c in task.vocabulary])
     _, targets = task.batch(torch.arange(0, task.num_examples, 320))
     logits_BLV = logits_V.expand(*targets.shape, -1)
-    assert task.loss(logits_BLV, targets).item() == pytest.approx(expected, abs=0.02)
+    assert task.criterion(logits_BLV, targets).item() == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize(

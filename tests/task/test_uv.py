@@ -9,8 +9,8 @@ from stabsweep.task.uv import UV
 def test_the_loss_is_half_the_square_of_the_one_output():
     task = UV().to("cpu", torch.float64)
     _, target = task.batch(torch.zeros(1, dtype=torch.int64))
-    assert task.loss(torch.tensor([-3.0]), target).item() == pytest.approx(4.5)
-    assert task.loss(torch.zeros(1), target).item() == 0
+    assert task.criterion(torch.tensor([-3.0]), target).item() == pytest.approx(4.5)
+    assert task.criterion(torch.zeros(1), target).item() == 0
 
 
 def test_it_has_no_data_and_no_blind_loss_and_reads_one_output():

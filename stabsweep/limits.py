@@ -1,0 +1,116 @@
+"""What hyperparameters may be: their ranges, and the checks of what was given for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stabsweep.errors import BadInput, unknown
+from stabsweep.records import Value
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a hyperparameter may be: its least and greatest value, and whether they count."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    low_is_open: bool = False
+    high_is_open: bool = False
+    integer: bool = False
+    optional: bool = False
+
+    def allows(self, value: float) -> bool:
+        """Whether a finite value lies within the limit."""
+        above = value > self.low if self.low_is_open else value >= self.low
+        below = value < self.high if self.high_is_open else value <= self.high
+        return math.isfinite(value) and above and below
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.integer else "a finite number"
+        low = f"{'>' if self.low_is_open else '>='} {self.low:g}" if self.low > -math.inf else ""
+        high = f"{'<' if self.high_is_open else '<='} {self.high:g}" if self.high < math.inf else ""
+        bounds = " and ".join(part for part in (low, high) if part)
+        off = ", or null for none" if self.optional else ""
+        return f"{kind}{' ' + bounds if bounds else ''}{off}"
+
+
+LIMITS: Mapping[str, Limit] = {
+    "lr": Limit(0, low_is_open=True),
+    "warmup_steps": Limit(0, integer=True),
+    "clip_norm": Limit(0, low_is_open=True, optional=True),
+    "init_gain": Limit(0, low_is_open=True),
+    "momentum": Limit(0, 1, high_is_open=True),
+    "dampening": Limit(0, 1),
+    "beta1": Limit(0, 1, high_is_open=True),
+    "beta2": Limit(0, 1, high_is_open=True),
+    "alpha": Limit(0, 1, high_is_open=True),
+    "momentum_decay": Limit(0),
+    "eps": Limit(0),
+    "weight_decay": Limit(0),
+    "batch_size": Limit(1, integer=True),
+}
+"""Every numeric hyperparameter that can be an axis, with what it may be."""
+
+CHOICES = ("optimizer", "init", "schedule", "precision")
+"""Every hyperparameter that is a choice of names."""
+
+
+def check_value(name: str, value: Any, key: str = "") -> Value:
+    """The value of a hyperparameter as a number or a name, or the reason why it is neither.
+
+    Text that spells a number is a number (`1e-3` in a YAML file is text to some readers).
+
+    Args:
+        name: the hyperparameter.
+        value: what was given for it.
+        key: where it was given, for the message, when that is not simply `name`.
+
+    Raises:
+        BadInput: unknown name, not a number, not finite, or out of its limit.
+
+    >>> check_value("lr", "1e-3")
+    0.001
+    """
+    key = key or name
+    if name in CHOICES:
+        if not isinstance(value, str):
+            raise BadInput(f"{key}={value!r} is not a name: give the name of one choice")
+        return value
+    if name not in LIMITS:
+        raise unknown("axis", name, [*LIMITS, *CHOICES])
+    limit = LIMITS[name]
+    if value is None or (isinstance(value, str) and value.lower() in ("none", "null", "off")):
+        if limit.optional:
+            return None
+        raise BadInput(f"{key}={value} cannot be switched off: use {limit}")
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        shown = " ".join(repr(value).split())
+        raise BadInput(f"{key}={shown} is not a number: use {limit}") from None
+    if not limit.allows(number) or (limit.integer and number != int(number)):
+        raise BadInput(f"{key}={value} is out of range: use {limit}")
+    return int(number) if limit.integer else number
+
+
+def check_count(key: str, value: object, low: int = 1) -> None:
+    """Nothing, if `value` is a whole number of at least `low`.
+
+    Args:
+        key: where it was given, for the message, e.g. `task.length`.
+        value: what was given.
+        low: the least that is allowed.
+
+    Raises:
+        BadInput: it is something else.
+    """
+    limit = Limit(low, integer=True)
+    if isinstance(value, bool) or not isinstance(value, int) or not limit.allows(value):
+        raise BadInput(f"{key}={value!r} is not allowed: use {limit}")

@@ -1,0 +1,265 @@
+"""What a sweep is asked to do: every argument checked and turned into the thing it names."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from stabsweep import optimizer as optimizers
+from stabsweep.engine import ENGINES, PRECISIONS, LRScales, Setup
+from stabsweep.errors import BadInput, unknown
+from stabsweep.limits import LIMITS, check_count, check_value
+from stabsweep.model import check_init
+from stabsweep.optimizer import OPTIMIZERS, SCHEDULES
+from stabsweep.plan._arguments import find_device, find_seeds, known, named, optional_count
+from stabsweep.plan._made import check_made, make_task, model_builder, with_arguments
+from stabsweep.pruner import PRUNERS
+from stabsweep.records import Point, Value
+from stabsweep.sampler import SAMPLERS
+from stabsweep.space import ARGUMENTS, Space
+from stabsweep.task import Task
+
+COHORT_SIZE = {"cpu": 24, "cuda": 512}
+"""Trials stacked at once by default. On a CPU more of them gain nothing and fall out of the cache
+(`benchmarks/throughput.py --trials`); the number for a GPU is not measured yet."""
+
+NUM_RUNGS = 10
+"""Looks at the losses of a trial, by default: each costs a host synchronisation."""
+
+FIXED = ("warmup_steps", "clip_norm", "init", "init_gain")
+"""Hyperparameters that hold for every trial unless an axis sweeps them."""
+
+NAMED = {"engine": ENGINES, "precision": PRECISIONS, "schedule": SCHEDULES}
+"""Arguments that are one name out of some."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep that can be run: see `stabsweep.api.sweep` for the arguments.
+
+    Attributes:
+        space: what is swept.
+        model, task: as given.
+        optimizer: name -> hyperparameters, for the one that was configured.
+        fixed: hyperparameters that no axis sweeps.
+        lr_scales: pattern of parameter names -> factor of their learning rate.
+        seeds: what every point is run with.
+        sampler, pruner: name -> arguments.
+        horizon, num_trials, batch_size, schedule, precision, sampler_seed, engine: as given.
+        cohort_size, rung_steps: as given, or chosen.
+        device: where to train.
+        margin_decades: distance of the pick from the safe edge.
+    """
+
+    space: Space
+    model: Any
+    task: Any
+    optimizer: Mapping[str, Any]
+    sampler: Mapping[str, Any]
+    pruner: Mapping[str, Any]
+    fixed: Mapping[str, Value]
+    lr_scales: Mapping[str, float]
+    seeds: tuple[int, ...]
+    horizon: int
+    num_trials: int
+    batch_size: int
+    schedule: str
+    precision: str
+    sampler_seed: int
+    engine: str
+    cohort_size: int
+    rung_steps: int
+    device: torch.device
+    margin_decades: float
+    _tasks: dict[tuple[Any, ...], Task] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def make(cls, given: Mapping[str, Any]) -> Plan:
+        """The plan for the arguments of `stabsweep.api.sweep`, all present.
+
+        Raises:
+            BadInput: an argument cannot be used.
+        """
+        for key in ("horizon", "num_trials", "batch_size"):
+            check_count(key, given[key], low=2 if key == "horizon" else 1)
+        check_count("sampler_seed", given["sampler_seed"], low=0)
+        for key, allowed in NAMED.items():
+            _check_name(key, given[key], allowed)
+        margin = given["margin_decades"]
+        is_number = isinstance(margin, int | float) and not isinstance(margin, bool)
+        if not is_number or not 0 <= margin < math.inf:
+            raise BadInput(f"margin_decades={margin!r} is not allowed: use a number >= 0")
+        space = given["space"]
+        space = space if isinstance(space, Space) else Space.parse(space)
+        fixed = {name: check_value(name, given[name]) for name in FIXED}
+        optimizer = named("optimizer", given["optimizer"])
+        _check_space(space, fixed, optimizer, given["horizon"])
+        device = find_device(given["device"])
+        plan = cls(
+            space=space,
+            optimizer=optimizer,
+            sampler=known("sampler", given["sampler"], SAMPLERS),
+            pruner=known("pruner", given["pruner"], PRUNERS),
+            fixed=fixed,
+            lr_scales=_lr_scales(given["lr_scales"]),
+            seeds=find_seeds(given["seeds"]),
+            cohort_size=optional_count(given, "cohort_size", COHORT_SIZE[device.type]),
+            rung_steps=optional_count(
+                given, "rung_steps", max(math.ceil(given["horizon"] / NUM_RUNGS), 1)
+            ),
+            device=device,
+            **{key: given[key] for key in _AS_GIVEN},
+        )
+        plan._check()
+        return plan
+
+    def setup(self, split: Mapping[str, Value]) -> Setup:
+        """What the trials with given values of the splitting axes share."""
+        chosen = dict(self.optimizer)
+        name = split.get("optimizer", chosen.pop("name"))
+        given = chosen if name == self.optimizer["name"] else {}
+        given = with_arguments(given, self._arguments("optimizer", split))
+        rule, hyper = optimizers.build(str(name), **given)
+        task = self.task_of(split)
+        return Setup(
+            build_model=model_builder(self.model, task, self._arguments("model", split)),
+            task=task,
+            optimizer=rule,
+            horizon=self.horizon,
+            # A task whose examples are batches hands them out one by one.
+            batch_size=1 if task.is_batched else int(split.get("batch_size", self.batch_size)),  # type: ignore[arg-type]
+            schedule=str(split.get("schedule", self.schedule)),
+            fixed={**hyper, **self.fixed},
+            device=self.device,
+            precision=PRECISIONS[str(split.get("precision", self.precision))],
+            lr_scales=LRScales(self.lr_scales, self._rates("lr_scale"), self._rates("lr")),
+        )
+
+    def task_of(self, point: Point) -> Task:
+        """The task of a trial, on the device and in its precision; made once for its arguments."""
+        more = self._arguments("task", point)
+        dtype = PRECISIONS[str(point.get("precision", self.precision))].dtype
+        raw, moved = tuple(more.values()), (*more.values(), dtype)
+        if raw not in self._tasks:
+            self._tasks[raw] = make_task(self.task, more)
+            self._tasks[raw].read(self.horizon)
+        if moved not in self._tasks:
+            self._tasks[moved] = self._tasks[raw].to(self.device, dtype)
+        return self._tasks[moved]
+
+    def _arguments(self, of: str, point: Point) -> dict[str, Value]:
+        """What axes give to the model, the task or the optimizer."""
+        return {axis.name: point[axis.name] for axis in self.space if axis.to == of}
+
+    def _rates(self, of: str) -> dict[str, str]:
+        """The axes that are rates for some parameters: name -> pattern."""
+        patterns = {axis.name: axis.pattern(of) for axis in self.space}
+        return {name: pattern for name, pattern in patterns.items() if pattern}
+
+    def _splits(self) -> Iterator[dict[str, Value]]:
+        """All values of the splitting axes, combined."""
+        axes = self.space.splitting
+        for values in itertools.product(*(axis.values for axis in axes)):
+            yield dict(zip((axis.name for axis in axes), values, strict=True))
+
+    def _check(self) -> None:
+        """Whether every program can be built, and every model answers its task."""
+        seen = set()
+        for split in self._splits():
+            setup = self.setup(split)
+            if setup.task.is_batched and "batch_size" in split:
+                raise BadInput(
+                    f"space.batch_size has no effect on task={setup.task.name}, which gives whole "
+                    "batches: take the axis away"
+                )
+            made = tuple(split[axis.name] for axis in self.space if axis.to in ARGUMENTS)
+            if made not in seen:
+                seen.add(made)
+                check_made(setup, self.model, _inits(self.space, self.fixed))
+
+
+_AS_GIVEN = (
+    "model",
+    "task",
+    "horizon",
+    "num_trials",
+    "batch_size",
+    "schedule",
+    "precision",
+    "sampler_seed",
+    "engine",
+    "margin_decades",
+)
+
+
+def _check_name(key: str, given: Any, allowed: Any) -> None:
+    if not isinstance(given, str) or given not in allowed:
+        raise unknown(key, given, allowed)
+
+
+def _lr_scales(given: Any) -> dict[str, float]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise BadInput(f"lr_scales={given!r} is no mapping: give {{pattern: factor}}")
+    return {
+        str(pattern): float(check_value("lr", factor, f"lr_scales.{pattern}"))  # type: ignore[arg-type]
+        for pattern, factor in given.items()
+    }
+
+
+def _inits(space: Space, fixed: Mapping[str, Value]) -> list[str]:
+    """Every init that a trial may start from."""
+    swept = space.axes["init"].values if "init" in space.axes else (fixed["init"],)
+    return [str(init) for init in swept]
+
+
+def _check_space(
+    space: Space, fixed: Mapping[str, Value], optimizer: Mapping[str, Any], horizon: int
+) -> None:
+    """Whether every value of the space can be run, and every axis means something."""
+    names = list(space.axes["optimizer"].values) if "optimizer" in space.axes else []
+    for key, allowed in {"optimizer": OPTIMIZERS, **NAMED}.items():
+        for name in space.axes[key].values if key in space.axes else ():
+            _check_name(f"space.{key}", name, allowed)
+    rule, hyper = optimizers.build(**_with_axes(optimizer, space))
+    used = {key for name in names or [optimizer["name"]] for key in OPTIMIZERS[str(name)].defaults}
+    for axis in space:
+        if axis.to:
+            continue
+        if axis.name in LIMITS and axis.name not in {"lr", "batch_size", *FIXED, *used}:
+            chosen = ", ".join(map(str, names)) or optimizer["name"]
+            raise BadInput(
+                f"space.{axis.name} has no effect on {chosen}: take the axis away or choose "
+                "another optimizer"
+            )
+        if axis.name in hyper and optimizer["name"] in (names or [optimizer["name"]]):
+            for value in axis.values or (axis.low, axis.high):
+                rule.check({**hyper, axis.name: float(value)})  # type: ignore[arg-type]
+    for init in _inits(space, fixed):
+        check_init(init)
+    if "warmup_steps" in space.axes:
+        axis = space.axes["warmup_steps"]
+        longest, key = (axis.values[-1] if axis.values else axis.high), "space.warmup_steps"
+    else:
+        longest, key = fixed["warmup_steps"], "warmup_steps"
+    if longest is not None and float(longest) >= horizon:
+        raise BadInput(
+            f"{key}={longest:g} is not below horizon={horizon}: the peak rate would never be "
+            "tested; raise horizon or lower the warmup"
+        )
+
+
+def _with_axes(optimizer: Mapping[str, Any], space: Space) -> dict[str, Any]:
+    """The configured optimizer with the first value of what axes give it: one that can be built."""
+    more = {axis.name: axis.values[0] for axis in space if axis.to == "optimizer"}
+    is_meant = "optimizer" not in space.axes or optimizer["name"] in space.axes["optimizer"].values
+    return with_arguments(optimizer, more) if is_meant else dict(optimizer)
+
+
+__all__ = ["COHORT_SIZE", "Plan", "find_device", "find_seeds"]

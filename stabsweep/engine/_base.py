@@ -80,7 +80,7 @@ class Setup:
         pattern -> factor, as width scaling needs (`is_adaptive`: see `Optimizer`).
         """
         ask: Any = getattr(module, "lr_scales", None)
-        of_model = ask(self.optimizer.is_adaptive) if callable(ask) else {}
+        of_model = ask(self.optimizer.is_adaptive) if ask else {}
         if not of_model and not self.lr_scales.patterns:
             return None
         return self.lr_scales.factors(trial, [name for name, _ in trained(module)], of_model)

@@ -26,8 +26,8 @@ class MLP(nn.Module):
     """`depth` weight layers with an activation between them: 64-128-128-128-10 has depth 4.
 
     Reads vectors, and sequences and other arrays by flattening them. A depth of 1 is linear
-    regression. With `norm="layer"` each hidden layer is normalised before its activation (Ba et al. 2016,
-    arXiv:1607.06450), which moves the edge of stable training up.
+    regression. With `norm="layer"` each hidden layer is normalised before its activation (Ba et
+    al. 2016, arXiv:1607.06450), which moves the edge of stable training up.
 
     Args:
         signature: of kind `vector`, `sequence` or `arrays`, with one output an example.

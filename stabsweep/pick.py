@@ -138,7 +138,7 @@ def _explained(
     held = f"{stable} of {plural(len(below), 'trial')} at or below it in its row held."
     if edge.status == "found":
         interval = f"95% interval {rate(edge.low)} to {rate(edge.high)}"
-        reason = f"{top / lr:.2g}x below the edge ({rate(top)}, {interval}). {held}"
+        reason = f"{rate(top / lr)}x below the edge ({rate(top)}, {interval}). {held}"
     else:
         reason = f"The edge was not reached: nothing failed up to {rate(top)}. {held}"
     return Pick(
@@ -229,6 +229,6 @@ def _nothing_clear(region: Region, margin_decades: float) -> str:
     assert row is not None and row.best is not None
     return (
         f"What learns is too close to the edge: the best rate, {rate(row.best.lr)}, is not "
-        f"{10**margin_decades:.2g}x below a rate that holds for every seed. Sweep more rates "
+        f"{rate(10**margin_decades)}x below a rate that holds for every seed. Sweep more rates "
         "(num_trials) or lower ones (space.lr.low)."
     )

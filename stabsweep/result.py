@@ -173,5 +173,7 @@ def load(folder: str | Path) -> Result:
 def _name(given: Any) -> str:
     """The name of a choice that is given as a name, a mapping or a Python object."""
     if isinstance(given, Mapping):
-        return str(given.get("name") or given.get("python"))
+        target = given.get("target") or given.get("python") or ""
+        # Of `package.module:Net` a reader knows the last word.
+        return target.rpartition(":")[2].rpartition(".")[2] or str(given.get("name"))
     return str(given)

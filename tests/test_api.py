@@ -233,3 +233,21 @@ def test_a_trial_that_the_model_itself_refuses_is_failed_and_ends_no_sweep(tmp_p
     assert {record.error for record in failed} == {"ValueError: weights too large"}
     assert "weights too large" in (tmp_path / "run" / "report.html").read_text()
     assert stabsweep.load(tmp_path / "run").pick == result.pick
+
+
+def test_an_axis_of_the_model_gives_what_a_sweep_of_each_value_gives():
+    common = {**TINY, "model": "mlp", "task": "digits", "num_trials": 20, "horizon": 12}
+    whole = stabsweep.sweep(
+        **{**common, "space": {**SPACE, "width": {"values": [4, 8], "to": "model"}}}
+    )
+    for width in (4, 8):
+        alone = stabsweep.sweep(
+            **{
+                **common,
+                "model": {"name": "mlp", "width": width},
+                "space": SPACE,
+                "num_trials": 10,
+            }
+        )
+        found = whole.records[whole.records.width == width]
+        assert found.final_loss.tolist() == alone.records.final_loss.tolist()

@@ -316,3 +316,99 @@ def test_the_configured_optimizer_keeps_its_values_among_the_swept_ones():
 
 def test_an_axis_may_have_an_effect_on_one_of_several_optimizers():
     make(optimizer="adam", space=space(momentum=[0.0, 0.9], optimizer=["sgd", "adam"]))
+
+
+# ------------------------------------------------------------------------------ axes that feed
+
+
+def to_model(*values):
+    return {"values": list(values), "to": "model"}
+
+
+def test_axes_feed_the_model_the_task_and_the_optimizer():
+    plan = make(
+        optimizer="sgd",
+        model="rnn",
+        task={"name": "adding", "num_examples": 64},
+        space=space(
+            hidden=to_model(4, 8),
+            length={"values": [5, 6], "to": "task"},
+            nesterov={"values": [False, True], "to": "optimizer"},
+            batch_size=[2, 3],
+            precision=["fp32", "fp64"],
+            schedule=["constant", "cosine"],
+        ),
+    )
+    setup = plan.setup(
+        {
+            "hidden": 8,
+            "length": 6,
+            "nesterov": True,
+            "batch_size": 3,
+            "precision": "fp64",
+            "schedule": "cosine",
+        }
+    )
+    assert setup.build_model().readout.in_features == 8
+    assert setup.task.signature.length == 6
+    assert setup.optimizer.nesterov is True
+    assert (setup.batch_size, setup.dtype, setup.schedule) == (3, torch.float64, "cosine")
+
+
+def test_a_task_is_made_once_for_its_arguments():
+    plan = make(space=space(width=to_model(4, 8)))
+    assert plan.setup({"width": 4}).task is plan.setup({"width": 8}).task
+
+
+def test_a_function_is_called_with_what_an_axis_gives():
+    plan = make(
+        model=lambda width: nn.Sequential(nn.Linear(64, width), nn.Linear(width, 10)),
+        space=space(width=to_model(3, 5)),
+    )
+    assert plan.setup({"width": 5}).build_model()[0].out_features == 5
+
+
+def test_the_rates_of_some_parameters_are_those_of_an_axis():
+    plan = make(
+        lr_scales={"readout.*": 0.5},
+        space=space(first={"low": 0.1, "high": 1, "to": "lr:hidden.0.*"}),
+    )
+    found = plan.setup({}).lr_scales
+    assert (found.fixed, found.rate_axes) == ({"readout.*": 0.5}, {"first": "hidden.0.*"})
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"space": space(widht=to_model(4))}, "model=mlp: argument='widht' .*did you mean width"),
+        ({"space": space(width=to_model(4, "wide"))}, "model.width='wide' is not allowed"),
+        (
+            {"space": space(length={"values": [3], "to": "task"})},
+            "task=digits: argument='length' is not known",
+        ),
+        (
+            {"space": space(length={"values": [3], "to": "task"}), "task": task.build("digits")},
+            "space.length.to=task has no effect on a task that is a Python object",
+        ),
+        (
+            {"space": space(nesterov={"values": [True], "to": "optimizer"})},
+            "optimizer.adamw key='nesterov' is not known",
+        ),
+        (
+            {"space": space(width=to_model(4)), "model": lambda: nn.Linear(64, 10)},
+            "cannot be called with width, which space gives it",
+        ),
+        ({"space": space(precision=["fp32", "fp8"])}, "space.precision='fp8' is not known"),
+        ({"space": space(schedule=["cosin"])}, "space.schedule='cosin' .*did you mean cosine"),
+        (
+            {"lr_scales": {"readuot.*": 2}},
+            "lr pattern 'readuot.*' matches no parameter of model=ml",
+        ),
+        ({"lr_scales": {"readout.*": 0}}, r"lr_scales.readout.\*=0 is out of range"),
+        ({"lr_scales": [1]}, r"lr_scales=\[1\] is no mapping"),
+    ],
+)
+def test_what_an_axis_cannot_feed_is_one_line(given, says):
+    with pytest.raises(BadInput, match=says) as caught:
+        make(**given)
+    assert "\n" not in str(caught.value)

@@ -288,3 +288,64 @@ def test_every_hyperparameter_says_what_it_may_be():
     for limit in LIMITS.values():
         assert "number" in str(limit) and ">" in str(limit)
     assert not set(CHOICES) & set(LIMITS)
+
+
+# ------------------------------------------------------------------------------ what an axis feeds
+
+
+def test_an_axis_may_be_an_argument_of_the_model():
+    axis = Axis.parse("width", {"values": [128, 64, 64], "to": "model"})
+    assert (axis.values, axis.to, axis.is_splitting, axis.is_numeric) == (
+        (64, 128),
+        "model",
+        True,
+        True,
+    )
+    assert Axis.parse("width", axis.as_dict()) == axis
+
+
+def test_an_argument_may_be_a_name_a_switch_or_nothing():
+    axis = Axis.parse("qk_norm", {"values": [True, False], "to": "model"})
+    assert axis.values == (True, False) and not axis.is_numeric
+    mixed = Axis.parse("cell", {"values": ["tanh", None], "to": "model"})
+    assert mixed.values == ("tanh", None) and not mixed.is_numeric
+
+
+def test_a_name_of_ours_may_be_an_argument_of_an_optimizer_of_the_users_own():
+    axis = Axis.parse("momentum", {"values": [1.5, 2.0], "to": "optimizer"})
+    assert axis.values == (1.5, 2.0), "the limits of our own optimizers do not hold for it"
+
+
+def test_an_axis_may_be_a_rate_of_some_parameters():
+    axis = Axis.parse("head_lr", {"low": 1e-4, "high": 1, "to": "lr:head.*"})
+    assert (axis.pattern("lr"), axis.pattern("lr_scale")) == ("head.*", None)
+    assert (axis.scale, axis.is_splitting) == ("log", False)
+    assert axis.grid(3) == [1e-4, 1e-2, 1]
+    assert Axis.parse("head_lr", axis.as_dict()) == axis
+
+
+@pytest.mark.parametrize("name", ["optimizer", "schedule", "precision", "batch_size"])
+def test_an_axis_that_changes_the_program_splits(name):
+    values = [8, 16] if name == "batch_size" else ["a", "b"]
+    found = Space.parse({"lr": RANGES["lr"], "momentum": [0, 0.9], name: values})
+    assert [axis.name for axis in found.splitting] == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "says"),
+    [
+        ("width", [1, 2], "an argument of the model is an axis with to: model"),
+        ("width", {"values": [1], "to": "modle"}, "did you mean model"),
+        ("width", {"values": [1], "to": 3}, "space.width.to=3 is not known: use one of lr:PATTERN"),
+        ("width", {"values": [1], "to": "lr:"}, "space.width.to='lr:' is not known"),
+        ("width", {"low": 1, "high": 9, "to": "model"}, "one program of each value: give values"),
+        ("batch_size", {"low": 1, "high": 9}, "one program of each value: give values"),
+        ("lr", {"low": 1, "high": 9, "to": "lr:a"}, "not allowed: lr is an axis of its own"),
+        ("precision", {"values": ["a"], "to": "model"}, "precision is an axis of its own"),
+        ("width", {"values": [[1, 2]], "to": "model"}, "numbers, names, true, false or null"),
+        ("head", {"values": [0, 1], "to": "lr:h"}, "space.head.values=0 is out of range"),
+        ("batch_size", [0, 8], "space.batch_size.values=0 is out of range"),
+    ],
+)
+def test_what_an_axis_cannot_feed_is_refused(name, given, says):
+    assert says in refusal(Axis.parse, name, given)

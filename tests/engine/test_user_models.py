@@ -414,3 +414,47 @@ def test_a_model_that_fails_alone_raises_its_own_error():
 
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         build("auto", setup_of(Wrong, torch.float32), TRIALS, 4)
+
+
+# ------------------------------------------------------------------------------ said
+
+
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleDict({"head": nn.Sequential(nn.Linear(64, 10), Branch())})
+
+    def forward(self, inputs):
+        return self.parts["head"][0](inputs) + self.parts["head"][1](inputs)
+
+
+@pytest.mark.parametrize(
+    ("build_model", "name"),
+    [
+        (Deep, r"loop: parts\.head\.1 \(Branch\) cannot be stacked"),
+        (Lstm, r"loop: lstm \(LSTM\) cannot be stacked"),
+        (Branch, r"loop: the model \(Branch\) cannot be stacked"),
+    ],
+)
+def test_the_module_that_cannot_be_stacked_is_named(build_model, name):
+    _, why = build("auto", setup_of(build_model, torch.float32), TRIALS, 4)
+    assert re.match(name, why), why
+
+
+def test_statistics_that_training_changes_are_those_of_the_trial():
+    class Reader(Net):
+        """Trains with the running statistics that the steps before have left."""
+
+        def add(self):
+            self.norm = nn.BatchNorm1d(8)
+
+        def between(self, x):
+            self.norm(x)
+            return (x - self.norm.running_mean) / self.norm.running_var.sqrt()
+
+    setup = setup_of(Reader)
+    engine, why = build("auto", setup_of(Reader, torch.float32), TRIALS, 4)
+    assert isinstance(engine, Cohort), why
+    together = train(Cohort(setup, 3), TRIALS)
+    for trial in TRIALS:
+        assert_close(together[trial.number], train(Loop(setup), [trial])[trial.number])

@@ -140,9 +140,11 @@ class Evidence:
 
     Attributes:
         start, base, scale, final, best, gain, fall: as in `Thresholds`.
+        end: the final loss without spikes that are over.
         hop: median change from step to step in the last half.
         noise, error: standard deviation of a loss and of a smoothed loss.
-        rises, rise: increments between the quarters of the last half, and their sum.
+        rises, rise: increments between the quarters of the last half, and their sum, without
+            spikes that are over.
         is_rising, is_flat, is_exponential: how they run, beyond noise.
         highest, peak, peak_step: highest loss, highest median of five neighbours, and where.
         ends_above, was_above: whether final and peak lie above start beyond noise and threshold.
@@ -165,6 +167,8 @@ class Evidence:
         self.final, self.best = float(means[0]), float(means[lowest])
         self.best_step = int(lasts[lowest])
         self.gain, self.fall = self.base - self.best, max(start - self.best, 0.0)
+        calm = _calm(loss, max(width, num_steps // 4), t)
+        self.end = float(calm[-width:].mean())
 
         # Under a warmup "the last half" is what is left of it after the warmup, if that suffices.
         middle = num_steps // 2
@@ -177,13 +181,13 @@ class Evidence:
         self.noise = max(late, abs(float(loss[0]) - start))
         self.error = self.noise / math.sqrt(width)
 
-        parts = _parts(half)
-        self.rises = rises = parts[1::2] + parts[::2]
-        self.rises = rises = (rises[1:] - rises[:-1]) / 2
-        self.rise = float(rises.sum())
         error = t.num_errors * late * math.sqrt(8 / max(len(half), 8))
+        # All losses here: without its spikes in one part only, heavy noise would have a trend.
+        self.is_flat = abs(float(_rises(_parts(half)).sum())) <= max(t.flat * self.fall, error)
+        parts = _parts(calm[middle:])
+        self.rises = rises = _rises(parts)
+        self.rise = float(rises.sum())
         self.is_rising = bool(rises.min() > 0) and self.rise > error
-        self.is_flat = abs(self.rise) <= max(t.flat * self.fall, error)
         steps = parts[1:] - parts[:-1]
         self.is_exponential = bool(
             steps[0] > 0 and (steps[1:] > steps[:-1]).all() and steps[-1] > t.convexity * steps[0]
@@ -197,7 +201,7 @@ class Evidence:
         self.highest, self.peak = float(loss[self.peak_step]), float(_sustained(loss).max())
         # Beyond the scale itself the loss does not scatter over batches, it moves.
         noise = min(max(self.noise, _noise(loss[:middle])), self.scale)
-        self.ends_above = self.final - start > max(t.above * self.scale, 2 * noise)
+        self.ends_above = self.end - start > max(t.above * self.scale, 2 * noise)
         self.was_above = self.peak - start > max(t.disturbed * self.scale, t.num_errors * noise)
 
         ratios = np.asarray(trace.update_ratio, np.float64)[middle:]
@@ -247,6 +251,21 @@ def _spikes(loss: Array, least_height: float, t: Thresholds) -> tuple[float, int
     return len(steps) / num_steps, num_bursts if len(steps) else 0
 
 
+def _calm(loss: Array, width: int, t: Thresholds) -> Array:
+    """The losses with the spikes of the last `width` steps at their median, if they are over.
+
+    One hard batch would else decide of a mean over few steps. Where the last `tail_steps` are high
+    themselves, nothing says that this is a spike, and nothing is taken out. It misleads where noise
+    has a long tail: what is left is its lower part.
+    """
+    tail = loss[-width:]
+    center = _median(tail)
+    limit = center + t.spike_sigmas * 1.4826 * _median(np.abs(tail - center))
+    if _median(tail[-t.tail_steps :]) > limit:
+        return loss
+    return np.concatenate([loss[:-width], np.where(tail > limit, center, tail)])
+
+
 def _parts(half: Array) -> Array:
     """The means of eight equal parts; of four, each twice, or of none when there are too few."""
     if len(half) < 4:
@@ -255,6 +274,12 @@ def _parts(half: Array) -> Array:
     edges = np.arange(num_parts + 1) * len(half) // num_parts
     means = np.add.reduceat(half, edges[:-1]) / (edges[1:] - edges[:-1])
     return means if num_parts == 8 else means.repeat(2)
+
+
+def _rises(parts: Array) -> Array:
+    """The increments between four quarters, from the means of their eight halves."""
+    quarters = parts[1::2] + parts[::2]
+    return (quarters[1:] - quarters[:-1]) / 2
 
 
 def _noise(values: Array) -> float:

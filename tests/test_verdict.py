@@ -221,6 +221,23 @@ def test_noise_alone_changes_no_verdict():
     assert len(wrong) <= 3, wrong
 
 
+@pytest.mark.parametrize("height", [3.0, 100.0, 1e4])
+@pytest.mark.parametrize("back", [3, 12, 30])
+def test_a_spike_near_the_end_that_is_over_decides_nothing(height, back, real_traces):
+    for key in DIGITS:
+        trace = real_traces[("digits", *key)]
+        if np.isfinite(trace.loss).all() and judge(trace).verdict.is_stable:
+            loss = trace.loss.copy()
+            loss[-back] += height
+            spiked = judge(replace(trace, loss=loss))
+            assert spiked.verdict.is_stable, (key, spiked.reason)
+
+
+def test_what_is_still_high_at_the_end_is_no_spike():
+    trace = make_trace(bump(1.0, 0.1, at=20) + np.where(STEPS < 196, 0.0, 20.0), blind=1.0)
+    assert not judge(trace).verdict.is_stable
+
+
 DIGITS = {
     ("sgd", 1e-4): "too_slow",
     ("sgd", 6e-3): "converged",

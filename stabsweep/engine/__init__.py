@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from stabsweep.engine._base import Chunk, Engine, Setup, is_out_of_memory
+from stabsweep.engine._base import (
+    Chunk,
+    Engine,
+    Setup,
+    Starts,
+    is_out_of_memory,
+    trained,
+    untrained,
+)
 from stabsweep.engine._lr_scales import LRScales
 from stabsweep.engine._precision import PRECISIONS, Precision
 from stabsweep.engine.auto import choose, obstacle
-from stabsweep.engine.cohort import Cohort
+from stabsweep.engine.cohort import Cohort, Objective
 from stabsweep.engine.loop import Loop
 from stabsweep.errors import BadInput, unknown
 from stabsweep.records import Trial
@@ -47,9 +55,13 @@ __all__ = [
     "Engine",
     "LRScales",
     "Loop",
+    "Objective",
     "Precision",
     "Setup",
+    "Starts",
     "build",
     "choose",
     "is_out_of_memory",
+    "trained",
+    "untrained",
 ]

@@ -105,6 +105,8 @@ def sweep(
     """
     given = {key: value for key, value in locals().items() if key not in _APART}
     plan = Plan.make(given)
+    # With what its axes feed, which only the plan knows.
+    given["space"] = plan.space
     config = {key: _described(value) for key, value in given.items()}
     folder = Path(folder) if folder is not None else None
     return _run(plan, config, folder, watcher, storage)

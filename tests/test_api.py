@@ -251,3 +251,11 @@ def test_an_axis_of_the_model_gives_what_a_sweep_of_each_value_gives():
         )
         found = whole.records[whole.records.width == width]
         assert found.final_loss.tolist() == alone.records.final_loss.tolist()
+
+
+def test_a_folder_knows_what_its_axes_feed(tmp_path):
+    common = {**TINY, "model": MLP, "task": "digits", "num_trials": 20, "horizon": 5}
+    common["space"] = {**SPACE, "width": [4, 8], "readout": {"low": 0.1, "high": 1, "to": "lr:r*"}}
+    swept = stabsweep.sweep(**common, folder=tmp_path / "a")
+    assert verdicts(stabsweep.load(tmp_path / "a")) == verdicts(swept)
+    assert len(stabsweep.resume(tmp_path / "a", watcher="off").records) == len(swept.records)

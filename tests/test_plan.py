@@ -355,6 +355,24 @@ def test_axes_feed_the_model_the_task_and_the_optimizer():
     assert (setup.batch_size, setup.dtype, setup.schedule) == (3, torch.float64, "cosine")
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "how", "to"),
+    [
+        ("width", [4, 8], {}, "model"),
+        ("depth", {"values": [1, 2]}, {}, "model"),
+        ("length", [5, 6], {"model": "rnn", "task": "adding"}, "task"),
+        ("nesterov", [True], {"optimizer": "sgd"}, "optimizer"),
+        ("hidden", [3], {"model": lambda hidden=2: nn.Linear(64, 10)}, "model"),
+    ],
+)
+def test_an_argument_needs_no_receiver_where_there_is_one(name, values, how, to):
+    assert make(space=space(**{name: values}), **how).space.axes[name].to == to
+
+
+def test_a_hyperparameter_of_ours_goes_nowhere_else():
+    assert make(space=space(momentum=[0.0]), optimizer="sgd").space.axes["momentum"].to is None
+
+
 def test_a_task_is_made_once_for_its_arguments():
     plan = make(space=space(width=to_model(4, 8)))
     assert plan.setup({"width": 4}).task is plan.setup({"width": 8}).task
@@ -380,6 +398,7 @@ def test_the_rates_of_some_parameters_are_those_of_an_axis():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
+        ({"space": space(widht=[4])}, "axis='widht' is not known: .*with to: model"),
         ({"space": space(widht=to_model(4))}, "model=mlp: argument='widht' .*did you mean width"),
         ({"space": space(width=to_model(4, "wide"))}, "model.width='wide' is not allowed"),
         (

@@ -17,7 +17,13 @@ from stabsweep.limits import LIMITS, check_count, check_value
 from stabsweep.model import check_init
 from stabsweep.optimizer import OPTIMIZERS, SCHEDULES
 from stabsweep.plan._arguments import find_device, find_seeds, known, named, optional_count
-from stabsweep.plan._made import check_made, make_task, model_builder, with_arguments
+from stabsweep.plan._made import (
+    check_made,
+    make_task,
+    model_builder,
+    with_arguments,
+    with_receivers,
+)
 from stabsweep.pruner import PRUNERS
 from stabsweep.records import Point, Value
 from stabsweep.sampler import SAMPLERS
@@ -95,7 +101,8 @@ class Plan:
         if not is_number or not 0 <= margin < math.inf:
             raise BadInput(f"margin_decades={margin!r} is not allowed: use a number >= 0")
         space = given["space"]
-        space = space if isinstance(space, Space) else Space.parse(space)
+        if not isinstance(space, Space):
+            space = Space.parse(with_receivers(space, given))
         fixed = {name: check_value(name, given[name]) for name in FIXED}
         optimizer = named("optimizer", given["optimizer"])
         _check_space(space, fixed, optimizer, given["horizon"])

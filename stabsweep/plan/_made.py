@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -11,11 +12,14 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from stabsweep import model as models
+from stabsweep import optimizer as optimizers
 from stabsweep import task as tasks
 from stabsweep.engine import Setup
 from stabsweep.errors import BadInput
+from stabsweep.limits import CHOICES, LIMITS
 from stabsweep.plan._arguments import named
-from stabsweep.target import one_line
+from stabsweep.space import ARGUMENTS
+from stabsweep.target import load, one_line
 from stabsweep.task import BatchOrder, Task
 
 
@@ -24,6 +28,51 @@ def with_arguments(choice: Mapping[str, Any], more: Mapping[str, Any]) -> dict[s
     if "target" not in choice:
         return {**choice, **more}
     return {**choice, "args": {**(choice.get("args") or {}), **more}} if more else dict(choice)
+
+
+def with_receivers(space: Any, given: Mapping[str, Any]) -> Any:
+    """A space in which an axis that only the model, the task or the optimizer knows goes to it.
+
+    So `width: [64, 128]` needs no `to: model` where the model takes a width.
+
+    Args:
+        space: as given; anything but a mapping is returned as it is.
+        given: the arguments of a sweep.
+
+    Raises:
+        BadInput: a target cannot be loaded.
+    """
+    if not isinstance(space, Mapping):
+        return space
+    completed = dict(space)
+    for name, axis in space.items():
+        if name in LIMITS or name in CHOICES or axis is None:
+            continue
+        axis = axis if isinstance(axis, Mapping) else {"values": axis}
+        to = next((key for key in ARGUMENTS if name in _parameters(key, given[key])), None)
+        if to and not axis.get("to"):
+            completed[name] = {**axis, "to": to}
+    return completed
+
+
+_ROOMS = {"model": models.MODELS, "task": tasks.TASKS, "optimizer": optimizers.OPTIMIZERS}
+
+
+def _parameters(key: str, given: Any) -> Collection[str]:
+    """Names of the arguments that a model, task or optimizer takes, as far as they are known."""
+    called = given
+    if isinstance(given, str | Mapping):
+        choice = named(key, given)
+        target = choice.get("target")
+        called = (
+            _ROOMS[key].get(choice["name"]) if target is None else load(f"{key}.target", target)
+        )
+    if not callable(called):
+        return ()
+    try:
+        return set(inspect.signature(called).parameters) - {"signature", "target", "args"}
+    except (TypeError, ValueError):
+        return ()
 
 
 def make_task(given: Any, more: Mapping[str, Any]) -> Task:

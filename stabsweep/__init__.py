@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stabsweep.rejudging import rejudge
     from stabsweep.result import Result, load
     from stabsweep.space import Axis, Space
+    from stabsweep.task import Batches
     from stabsweep.verdict import Thresholds, judge
 
 __version__ = "0.1.0"
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Axis",
     "BadInput",
+    "Batches",
     "Pick",
     "Record",
     "Region",
@@ -48,6 +50,7 @@ _HOMES = {
     "region": ["Region", "find_region"],
     "result": ["Result", "load"],
     "space": ["Axis", "Space"],
+    "task": ["Batches"],
     "verdict": ["Thresholds", "judge"],
     "api": ["resume", "sweep"],
     "comparison": ["compare"],

@@ -64,7 +64,8 @@ def sweep(
         model: name of a reference model, or `{"name": ..., **arguments}`, or a callable that
             returns a new `nn.Module` (it is called under a fixed seed, on the CPU, with the
             values of the axes that go `to: model`).
-        task: name of a task, or `{"name": ..., **arguments}`, or a `Task`.
+        task: name of a task, or `{"name": ..., **arguments}`, or a `Task`, such as
+            `Batches(loader, loss)`, your own batches and loss.
         space: axes to sweep: name -> `{low, high, scale}` or list of values; `lr` among them. With
             `to: model` (or `task`, `optimizer`) an axis is an argument of it; with `to: lr:PATTERN`
             (or `lr_scale:PATTERN`) the learning rate (or a factor of it) of some parameters.
@@ -72,7 +73,7 @@ def sweep(
         horizon: optimizer steps of each trial, at least 2.
         num_trials: trials in all, seeds included; a grid is rounded up to full rows.
         seeds: how many seeds, or which. A seed fixes weights and batches.
-        batch_size: examples a step.
+        batch_size: examples a step; without effect where batches are your own.
         warmup_steps: steps of linear warmup, unless swept; below the horizon.
         clip_norm: global gradient norm to clip at, unless swept; None for no clipping.
         lr_scales: pattern of parameter names -> factor of their learning rate, `{"head.*": 10.0}`.
@@ -186,6 +187,8 @@ def _run(
     interrupted = False
     watcher.start(known.subject, Progress(planned, len(done), len(done)))
     try:
+        for note in plan.notes:
+            watcher.note(note)
         run.run()
     except KeyboardInterrupt:
         interrupted = True

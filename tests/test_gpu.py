@@ -36,6 +36,32 @@ def test_cohort_and_loop_agree_on_the_gpu(model, task):
         assert ours.final_loss == pytest.approx(theirs.final_loss, rel=1e-6)
 
 
+@pytest.mark.parametrize("memory_gb", [None, 0])
+@pytest.mark.parametrize("engine", ["cohort", "loop"])
+def test_batches_of_ones_own_train_on_the_gpu_as_on_the_cpu(engine, memory_gb):
+    generator = torch.Generator().manual_seed(0)
+    loader = [{"x": torch.randn(16, 6, generator=generator)} for _ in range(20)]
+
+    def loss(model, batch):
+        return (model(batch["x"]) - batch["x"].sin()).square().mean()
+
+    common = {**COMMON, "precision": "fp64", "num_trials": 8, "engine": engine}
+    on_cpu, on_gpu = (
+        stabsweep.sweep(
+            lambda: torch.nn.Sequential(
+                torch.nn.Linear(6, 9), torch.nn.Tanh(), torch.nn.Linear(9, 6)
+            ),
+            stabsweep.Batches(loader, loss, memory_gb=memory_gb),
+            {"lr": [1e-3, 1e-2]},
+            device=device,
+            **common,
+        )
+        for device in ("cpu", "cuda")
+    )
+    for ours, theirs in zip(on_gpu.region.records, on_cpu.region.records, strict=True):
+        assert ours.final_loss == pytest.approx(theirs.final_loss, rel=1e-6)
+
+
 def test_auto_takes_the_gpu():
     from stabsweep.plan import find_device
 

@@ -16,6 +16,7 @@ from stabsweep.engine._base import Engine, Setup
 from stabsweep.engine.cohort import Cohort, Objective
 from stabsweep.engine.loop import Loop
 from stabsweep.records import Trial
+from stabsweep.task import CannotStack
 
 PROBE_STEPS = 2
 """Steps that member and loop must agree on: the second has seen one update."""
@@ -73,6 +74,8 @@ def obstacle(setup: Setup, trials: list[Trial], allow_slow: bool = False) -> str
         try:
             with _tracing(where):
                 stacked = _first_steps(Cohort, setup, members)
+        except CannotStack as error:
+            return str(error)
         except Exception as error:  # noqa: BLE001  Any failure to stack must end in the loop.
             return f"{where[-1] if where else 'the model'} cannot be stacked ({_meaning(error)})"
     is_finite = np.isfinite(plain)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
+from torch.utils._pytree import tree_map
 
 from stabsweep.engine._base import (
     Chunk,
@@ -146,10 +147,12 @@ class Cohort(Engine):
         hyper = {name: self._hyper(name) for name in setup.optimizer.defaults}
         clip_norm_K1 = self._hyper("clip_norm")
         # Kept here: on `self` it would be a cycle, and the memory would outlive a halved engine.
-        gradient = vmap(grad_and_value(self._loss))
+        gradient: Callable[..., Any] | None = None
         curves_R4K = []
         for index_KB, lr_K1, step_K1 in zip(index_RKB, lr_RK1, step_RK1, strict=True):
-            grad_KP, loss_K = gradient(self._theta_KP, self._held_K, setup.task.batch(index_KB))
+            batch_K = setup.task.batch(index_KB)
+            gradient = gradient or self._gradient(batch_K)
+            grad_KP, loss_K = gradient(self._theta_KP, self._held_K, batch_K)
             norm_K1 = norm(grad_KP, dim=1, keepdim=True)
             coef_K1 = clip_coefficient(norm_K1, clip_norm_K1.to(norm_K1))
             ratio_K = self._update(grad_KP.mul_(coef_K1), hyper, lr_K1, step_K1)
@@ -176,6 +179,12 @@ class Cohort(Engine):
         ]
         self._keep([not done for done in done_K])
         return chunks
+
+    def _gradient(self, batch_K: Any) -> Callable[..., Any]:
+        """Gradients and losses of all trials, a function of weights, held tensors and batches."""
+        # What is no tensor in a batch is the same for every trial.
+        dims = tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, batch_K)
+        return vmap(grad_and_value(self._loss), in_dims=(0, 0, dims))
 
     def _update(
         self, grad_KP: Tensor, hyper: Mapping[str, Tensor], lr_K1: Tensor, step_K1: Tensor

@@ -159,6 +159,11 @@ class Plan:
             self._tasks[moved] = self._tasks[raw].to(self.device, dtype)
         return self._tasks[moved]
 
+    @property
+    def notes(self) -> list[str]:
+        """What the tasks have to say at the start."""
+        return [note for note in dict.fromkeys(t.note for t in self._tasks.values()) if note]
+
     def _arguments(self, of: str, point: Point) -> dict[str, Value]:
         """What axes give to the model, the task or the optimizer."""
         return {axis.name: point[axis.name] for axis in self.space if axis.to == of}

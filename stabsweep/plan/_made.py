@@ -85,11 +85,23 @@ def make_task(given: Any, more: Mapping[str, Any]) -> Task:
     Raises:
         BadInput: there is no such task, or it cannot be made so.
     """
-    if not isinstance(given, Task):
-        return tasks.build(**with_arguments(named("task", given), more))
-    for key in more:
-        raise BadInput(f"space.{key}.to=task has no effect on a task that is a Python object")
-    return given
+    if isinstance(given, tuple | list):
+        raise BadInput(
+            f"task is a {type(given).__name__}: give stabsweep.Batches(loader, loss), a Task or a "
+            "name"
+        )
+    if isinstance(given, Task):
+        for key in more:
+            raise BadInput(f"space.{key}.to=task has no effect on a task that is a Python object")
+        made = given
+    else:
+        made = tasks.build(**with_arguments(named("task", given), more))
+    if not isinstance(getattr(made, "num_examples", None), int):
+        raise BadInput(
+            f"task={type(made).__name__} has no num_examples: set it to how many examples an index "
+            "of `batch` may name"
+        )
+    return made
 
 
 def model_builder(given: Any, task: Task, more: Mapping[str, Any]) -> Callable[[], nn.Module]:

@@ -1,26 +1,32 @@
-"""The tasks: small data sets, resident on the device, that trials are trained on."""
+"""The tasks: data that trials are trained on, built in or the user's own."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stabsweep.errors import unknown
-from stabsweep.task._base import Supervised, Task
+from stabsweep.task._base import CannotStack, Supervised, Task
+from stabsweep.task._batches import Batches
 from stabsweep.task._order import BatchOrder
 from stabsweep.task.adding import Adding
+from stabsweep.task.arrays import Arrays
 from stabsweep.task.digits import Digits
 from stabsweep.task.quadratic import Quadratic
 from stabsweep.task.regression import Regression
 from stabsweep.task.sequential_digits import SequentialDigits
 from stabsweep.task.temporal_order import TemporalOrder
 from stabsweep.task.text import Text
+from stabsweep.task.user import from_target
 from stabsweep.task.uv import UV
 
 __all__ = [
     "Adding",
+    "Arrays",
     "BatchOrder",
+    "Batches",
+    "CannotStack",
     "Digits",
     "Quadratic",
     "Regression",
@@ -32,16 +38,19 @@ __all__ = [
     "Text",
     "UV",
     "build",
+    "from_target",
 ]
 
-TASKS: Mapping[str, type[Task]] = {
+TASKS: Mapping[str, Callable[..., Task]] = {
     "adding": Adding,
+    "arrays": Arrays,
     "digits": Digits,
     "quadratic": Quadratic,
     "regression": Regression,
     "sequential_digits": SequentialDigits,
     "temporal_order": TemporalOrder,
     "text": Text,
+    "user": from_target,
     "uv": UV,
 }
 """Every task that `task=<name>` can ask for."""

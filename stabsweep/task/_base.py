@@ -14,8 +14,14 @@ from stabsweep.signature import Signature
 TaskT = TypeVar("TaskT", bound="Task")
 
 
+class CannotStack(ValueError):
+    """Batches that can be had one by one, but not side by side; the message says why."""
+
+
 class Task(ABC):
     """Data that lie whole on the device, and the loss that is trained on them.
+
+    A task of one's own needs `num_examples`, `batch` and `loss`; the rest has a default.
 
     Attributes:
         name: as on the command line.
@@ -25,11 +31,14 @@ class Task(ABC):
             nothing, however far it came down from its first loss.
         num_examples: examples that an index may name.
         is_batched: whether such an example is itself a batch, whose size is the task's affair.
+        note: one line that a reader must see at the start, such as what was made of a file; empty
+            when there is nothing to say.
     """
 
-    name: str
-    signature: Signature
-    blind_loss: float | None
+    name: str = "user"
+    signature: Signature = Signature("batches", num_inputs=0, num_outputs=0)
+    blind_loss: float | None = None
+    note: str = ""
     num_examples: int
     is_batched: ClassVar[bool] = False
 
@@ -48,7 +57,11 @@ class Task(ABC):
 
         Args:
             index: (..., B) of int64 in [0, num_examples), on the task's device; with a leading K
-                it names the batches of K trials, and so every tensor has a leading K.
+                it names the batches of K trials, and so every tensor has a leading K. What is no
+                tensor is the same in every batch.
+
+        Raises:
+            CannotStack: the batches of K trials do not fit side by side; those of one trial do.
         """
 
     @abstractmethod
@@ -61,7 +74,7 @@ class Task(ABC):
         """
 
     def read(self, num_batches: int) -> None:  # noqa: B027  Most tasks have their data at hand.
-        """Told once, before training, how many batches the trials of a seed will see at most."""
+        """Told before training how many batches the trials of a seed will see at most."""
 
 
 class Supervised(Task):

@@ -1,6 +1,7 @@
 import inspect
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -52,12 +53,22 @@ def test_stacked_gradients_of_every_pair_equal_plain_ones(model_name, task_name,
             torch.testing.assert_close(found[name][k], gradient, rtol=1e-10, atol=1e-12)
 
 
-SMALL = {name: {"num_examples": 50} for name in ("adding", "temporal_order")}
+@pytest.fixture
+def arguments(tmp_path):
+    """Name -> arguments that the task needs, or that make it small."""
+    path = tmp_path / "data.npz"
+    np.savez(path, x=np.zeros((5, 3)), y=np.arange(5))
+    return {
+        "adding": {"num_examples": 50},
+        "arrays": {"path": str(path)},
+        "temporal_order": {"num_examples": 50},
+        "user": {"target": "stabsweep.task:Digits"},
+    }
 
 
 @pytest.mark.parametrize("name", task.TASKS)
-def test_a_task_keeps_the_promises_of_its_base(name):
-    data = task.build(name, **SMALL.get(name, {}))
+def test_a_task_keeps_the_promises_of_its_base(name, arguments):
+    data = task.build(name, **arguments.get(name, {}))
     assert data.name == name and data.num_examples >= 1
     for shape in [(2,), (3, 2), (4, 3, 2)]:
         index = torch.randint(data.num_examples, shape)
@@ -77,8 +88,8 @@ def test_a_task_keeps_the_promises_of_its_base(name):
 
 
 @pytest.mark.parametrize("name", task.TASKS)
-def test_a_moved_task_is_a_copy_in_another_dtype_with_the_same_labels(name):
-    data = task.build(name, **SMALL.get(name, {}))
+def test_a_moved_task_is_a_copy_in_another_dtype_with_the_same_labels(name, arguments):
+    data = task.build(name, **arguments.get(name, {}))
     moved = data.to("cpu", torch.float64)
     assert moved is not data and type(moved) is type(data)
     for key, value in vars(data).items():
@@ -94,7 +105,7 @@ def test_a_moved_task_is_a_copy_in_another_dtype_with_the_same_labels(name):
 def test_every_file_without_an_underscore_is_a_task():
     files = Path(inspect.getfile(task)).parent.glob("[!_]*.py")
     assert {file.stem for file in files} == set(task.TASKS)
-    assert all(cls.__module__ == f"stabsweep.task.{key}" for key, cls in task.TASKS.items())
+    assert all(make.__module__ == f"stabsweep.task.{key}" for key, make in task.TASKS.items())
 
 
 @pytest.mark.parametrize("name", task.TASKS)
@@ -104,6 +115,8 @@ def test_its_config_file_holds_every_argument_with_its_default(name):
     defaults = {
         p.name: list(p.default) if isinstance(p.default, tuple) else p.default for p in parameters
     }
+    if "args" in defaults:
+        defaults["args"] = {}  # So that one can be added to it on the command line.
     assert yaml.safe_load(conf.read_text()) == {"name": name, **defaults}
 
 

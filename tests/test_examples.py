@@ -1,0 +1,97 @@
+"""Every example does what its first line says, and runs on the engine that its text promises."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from examples.tied import LanguageModel
+from stabsweep.cli import main
+from stabsweep.model import initialize
+from stabsweep.store import read_records
+from stabsweep.task import Text
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = sorted((ROOT / "examples").glob("*.py"))
+SHORT = ["space=lr", "horizon=8", "num_trials=5", "seeds=1", "progress=plain", "device=cpu"]
+
+ENGINES = {
+    "cnn": r"cohort: up to \d+ trials as one program",
+    "encoder": r"loop: encoder\.layers\.0\.self_attn \(MultiheadAttention\) cannot be stacked "
+    r"\(torch has no batching rule for aten::_scaled_dot_product_flash_attention_for_cpu\)",
+    "lstm": r"loop: lstm \(LSTM\) cannot be stacked \(torch has no batching rule for aten::",
+    "tied": r"cohort: up to \d+ trials as one program",
+}
+
+
+def command(name):
+    """What the first line of an example says, without the name of the tool."""
+    first = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8").splitlines()[0]
+    words = shlex.split(first.removeprefix("# "))
+    assert words[0] == "stabsweep"
+    return words[1:]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs an example, and gives what was said of the engine and the records."""
+    monkeypatch.chdir(ROOT)
+
+    def run_example(name, *more):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        assert main([*command(name), *SHORT, *more, f"hydra.run.dir={folder}"]) in (0, 1)
+        said = re.findall(r"engine (.*)", capsys.readouterr().err)
+        return said, read_records(folder)
+
+    return run_example
+
+
+def test_every_example_is_run():
+    assert {path.stem for path in FILES} == set(ENGINES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_example_runs_and_says_on_which_engine_and_why(run, name):
+    (said,), records = run(name)
+    assert re.match(ENGINES[name], said), said
+    assert len(records) == (10 if name == "cnn" else 5)
+    assert sum(record.final_loss is not None for record in records) >= 3
+    if name == "cnn":
+        assert {record.point["width"] for record in records} == {8, 16}
+
+
+@pytest.mark.slow
+def test_an_encoder_stacks_with_attention_by_its_formula(run):
+    words = ["precision=fp64", "space.lr.high=1e-2"]
+    (said,), stacked = run("encoder", "+task.args.stacks=true", *words)
+    assert said.startswith("cohort")
+    (said,), plain = run("encoder", *words)
+    assert said.startswith("loop")
+    found, expected = (
+        [r.final_loss for r in sorted(records, key=lambda r: r.trial)]
+        for records in (stacked, plain)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_tied_weight_stays_tied_in_a_cohort(run):
+    task = Text()
+    module = initialize(lambda: LanguageModel(task.signature), 0)
+    assert module.readout.weight is module.embedding.weight
+    assert "readout.weight" not in dict(module.named_parameters())
+    words = ["precision=fp64", "space.lr.high=1e-1", "batch_size=8"]
+    (said,), stacked = run("tied", *words)
+    assert said.startswith("cohort")
+    (said,), plain = run("tied", "engine=loop", *words)
+    assert said.startswith("loop")
+    found, expected = (
+        [r.final_loss for r in sorted(records, key=lambda r: r.trial)]
+        for records in (stacked, plain)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-7)

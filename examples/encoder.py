@@ -2,10 +2,8 @@
 """Batches and a loss of one's own, known to this file alone, for a `nn.TransformerEncoder`.
 
 It learns to tell whether a row of symbols holds more of the first two than of the others. Rows have
-different lengths, which a mask tells.
-
-On a CPU PyTorch cannot stack its fast attention, so trials train one by one, and the run says so.
-With +task.args.stacks=true attention is computed by its formula, and trials train side by side.
+different lengths, which a mask tells. Trials train side by side; with dropout they would train one
+by one, and the run would say so.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import DataLoader
 
 from stabsweep import Batches
@@ -24,10 +21,7 @@ LENGTH, SYMBOLS = 12, 5
 
 
 class Net(nn.Module):
-    """Embedding, two layers of `nn.TransformerEncoder`, and the mean over what is no padding.
-
-    With dropout > 0 a trial draws random numbers, and trials train one by one.
-    """
+    """Embedding, two layers of `nn.TransformerEncoder`, and the mean over what is no padding."""
 
     def __init__(self, width: int = 32, dropout: float = 0.0) -> None:
         super().__init__()
@@ -53,13 +47,7 @@ def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return F.cross_entropy(scores, batch["label"])
 
 
-def stacking_loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """The same, with attention by its formula."""
-    with sdpa_kernel(SDPBackend.MATH):
-        return loss(model, batch)
-
-
-def data(batch_size: int = 32, num_rows: int = 2000, stacks: bool = False) -> Batches:
+def data(batch_size: int = 32, num_rows: int = 2000) -> Batches:
     """The batches, each of any structure, from whatever can be iterated.
 
     `return loader, loss` would do as well; `blind_loss` is what a model reaches that never looks at
@@ -67,7 +55,7 @@ def data(batch_size: int = 32, num_rows: int = 2000, stacks: bool = False) -> Ba
     """
     rows = [_row() for _ in range(num_rows)]
     loader = DataLoader(rows, batch_size, shuffle=True)  # type: ignore[arg-type]
-    return Batches(loader, stacking_loss if stacks else loss, blind_loss=math.log(2))
+    return Batches(loader, loss, blind_loss=math.log(2))
 
 
 def _row() -> dict[str, Tensor]:

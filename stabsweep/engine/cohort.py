@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
 from stabsweep.engine._base import (
@@ -236,8 +237,15 @@ class Objective(nn.Module):
         self.setup = setup
 
     def forward(self, batch: Any) -> Tensor:
-        """The loss of a batch, a scalar."""
-        return self.setup.loss(self.model, batch)
+        """The loss of a batch, a scalar.
+
+        On a CPU attention is computed by its formula: torch's fused one can neither be stacked nor
+        differentiated twice there, and it gives the same up to rounding.
+        """
+        if self.setup.device.type != "cpu":
+            return self.setup.loss(self.model, batch)
+        with sdpa_kernel(SDPBackend.MATH):
+            return self.setup.loss(self.model, batch)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

@@ -81,6 +81,12 @@ POINTS = {
         {"lr": 0.002, "beta2": 0.9, "weight_decay": 0.1, "init_gain": 0.7},
     ],
     "gi_adam": POINTS["adam"],
+    "muon": [
+        *POINTS["adam"][2:],
+        {"lr": 0.002},
+        {"lr": 0.01, "momentum": 0.0, "clip_norm": 0.3, "warmup_steps": 7},
+        {"lr": 0.003, "momentum": 0.5, "weight_decay": 0.3, "init": "normal(0.1)"},
+    ],
 }
 """Optimizer -> points that lie far from each other, for one cohort."""
 

@@ -80,10 +80,12 @@ class Setup:
         pattern -> factor, as width scaling needs (`is_adaptive`: see `Optimizer`).
         """
         ask: Any = getattr(module, "lr_scales", None)
-        of_model = ask(self.optimizer.is_adaptive) if ask else {}
+        of_model: Any = ask(self.optimizer.is_adaptive) if callable(ask) else {}
         if not of_model and not self.lr_scales.patterns:
             return None
-        return self.lr_scales.factors(trial, [name for name, _ in trained(module)], of_model)
+        named = trained(module)
+        powers = {name: self.optimizer.lr_scale_power(name, p.shape) for name, p in named}
+        return self.lr_scales.factors(trial, [name for name, _ in named], of_model, powers)
 
     def value(self, trial: Trial, name: str) -> Value:
         """A hyperparameter of a trial: from its point, else the fixed one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -33,7 +33,11 @@ class LRScales:
         return [*self.fixed, *self.scale_axes.values(), *self.rate_axes.values()]
 
     def factors(
-        self, trial: Trial, names: Sequence[str], of_model: Mapping[str, float]
+        self,
+        trial: Trial,
+        names: Sequence[str],
+        of_model: Mapping[str, float],
+        powers: Mapping[str, float],
     ) -> list[float]:
         """What the trial's rate is multiplied with, one factor a parameter.
 
@@ -41,14 +45,20 @@ class LRScales:
             trial: gives the values of the axes.
             names: of the parameters.
             of_model: pattern -> factor, which the model itself asks for.
+            powers: name -> power in which those of the model apply, see `Optimizer`.
         """
-        rules = [*self.fixed.items(), *of_model.items()]
+        rules = list(self.fixed.items())
         rules += [(pattern, _number(trial, axis)) for axis, pattern in self.scale_axes.items()]
         rules += [
             (pattern, _number(trial, axis) / _number(trial, "lr"))
             for axis, pattern in self.rate_axes.items()
         ]
-        return [math.prod(f for pattern, f in rules if fnmatchcase(n, pattern)) for n in names]
+        return [_matching(rules, n) * _matching(of_model.items(), n) ** powers[n] for n in names]
+
+
+def _matching(rules: Iterable[tuple[str, float]], name: str) -> float:
+    """The product of all factors whose pattern matches a name."""
+    return math.prod((factor for pattern, factor in rules if fnmatchcase(name, pattern)), start=1.0)
 
 
 def _number(trial: Trial, axis: str) -> float:

@@ -98,7 +98,7 @@ class Cohort(Engine):
         }
         factors = [self.setup.lr_factors(trial, self._module) for trial in trials]
         if None not in factors:
-            factor_KP = torch.tensor(factors, device=new_KP.device, dtype=new_KP.dtype)
+            factor_KP = torch.tensor(factors, device=new_KP.device, dtype=_wide(new_KP.dtype))
             factor_KP = factor_KP.repeat_interleave(
                 torch.tensor(self._sizes, device=new_KP.device), dim=1
             )

@@ -161,10 +161,17 @@ def _split_groups(optimizer: torch.optim.Optimizer, factors: Mapping[Tensor, flo
     """Gives every parameter the rate of its group times its factor, in groups of equal rates."""
     groups = []
     for group in optimizer.param_groups:
-        parts: dict[float, list[Tensor]] = {}
-        for parameter in group["params"]:
-            parts.setdefault(factors.get(parameter, 1.0), []).append(parameter)
+        parts: dict[float, list[int]] = {}
+        for index, parameter in enumerate(group["params"]):
+            parts.setdefault(factors.get(parameter, 1.0), []).append(index)
+        # torch keeps the names beside the parameters when it was given both.
+        lists = [key for key in ("params", "param_names") if key in group]
         groups += [
-            {**group, "params": part, "lr": group["lr"] * factor} for factor, part in parts.items()
+            {
+                **group,
+                **{key: [group[key][index] for index in part] for key in lists},
+                "lr": group["lr"] * factor,
+            }
+            for factor, part in parts.items()
         ]
     optimizer.param_groups[:] = groups

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Literal
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 from stabsweep.errors import BadInput
 from stabsweep.limits import check_count
 from stabsweep.model._check import check_choice, check_kind
+from stabsweep.model._width_scaling import WidthScaling, width_lr_scales, width_ratio
 from stabsweep.signature import Signature
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -35,6 +37,9 @@ class MLP(nn.Module):
         width: units of a hidden layer, at least 1; has no effect at depth 1.
         activation: between two layers.
         norm: `none`, or `layer` for layer normalisation of every hidden layer.
+        width_scaling: `standard`, or `mup`: rates that fit one width fit others, see
+            `stabsweep.model._width_scaling`.
+        base_width: the width at which `mup` changes nothing.
 
     Raises:
         BadInput: an argument is out of range, or the task gives something else.
@@ -48,6 +53,8 @@ class MLP(nn.Module):
         width: int = 128,
         activation: Literal["relu", "tanh", "gelu"] = "relu",
         norm: Literal["none", "layer"] = "none",
+        width_scaling: WidthScaling = "standard",
+        base_width: int = 64,
     ) -> None:
         super().__init__()
         check_kind("mlp", signature, "vector", "sequence", "arrays")
@@ -55,6 +62,9 @@ class MLP(nn.Module):
         check_count("model.width", width)
         check_choice("activation", activation, tuple(ACTIVATIONS))
         check_choice("norm", norm, ("none", "layer"))
+        ratio = width_ratio(width_scaling, width, base_width)
+        # Without a hidden layer nothing is as wide as `width`.
+        self.ratio = ratio if depth > 1 else 1.0
         if signature.per_step:
             raise BadInput(
                 "model=mlp gives one output an example, the task wants one a step: use model=rnn"
@@ -72,4 +82,8 @@ class MLP(nn.Module):
         x_BD = inputs.flatten(1)
         for linear, norm in zip(self.hidden, self.norms, strict=True):
             x_BD = self.activation(norm(linear(x_BD)))
-        return self.readout(x_BD)
+        return self.readout(x_BD if self.ratio == 1 else x_BD / math.sqrt(self.ratio))
+
+    def lr_scales(self, is_adaptive: bool) -> Mapping[str, float]:
+        """Factors of the learning rate that `width_scaling` asks for: name -> factor."""
+        return width_lr_scales(self, self.ratio, is_adaptive, ("hidden.0.weight",))

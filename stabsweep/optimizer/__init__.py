@@ -15,6 +15,7 @@ from stabsweep.optimizer.adam import Adam
 from stabsweep.optimizer.adamw import AdamW
 from stabsweep.optimizer.gi_adam import GIAdam
 from stabsweep.optimizer.lion import Lion
+from stabsweep.optimizer.muon import Muon
 from stabsweep.optimizer.nadam import NAdam
 from stabsweep.optimizer.radam import RAdam
 from stabsweep.optimizer.rmsprop import RMSprop
@@ -22,7 +23,7 @@ from stabsweep.optimizer.sgd import SGD
 from stabsweep.optimizer.torch import Torch
 
 OPTIMIZERS: Mapping[str, type[Optimizer]] = {
-    cls.name: cls for cls in (SGD, Adam, AdamW, RMSprop, RAdam, NAdam, Lion, GIAdam, Torch)
+    cls.name: cls for cls in (SGD, Adam, AdamW, RMSprop, RAdam, NAdam, Lion, GIAdam, Muon, Torch)
 }
 """Every choice of `optimizer=`."""
 

@@ -41,6 +41,14 @@ class Optimizer(ABC):
         """
         return self
 
+    def lr_scale_power(self, name: str, shape: torch.Size) -> float:
+        """The power in which a rate factor that the model asks for applies to a parameter.
+
+        A model asks in the terms of SGD or of Adam (`is_adaptive`). A rule whose step grows
+        otherwise with the size of a matrix says here how.
+        """
+        return 1.0
+
     def new_state(self, theta_KP: Tensor) -> State:
         """Fresh buffers for rows of weights; whatever is kept has one row a trial."""
         return {name: torch.zeros_like(theta_KP) for name in self.buffers}

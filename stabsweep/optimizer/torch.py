@@ -26,8 +26,8 @@ class Torch(Optimizer):
         args: its keyword arguments, but for the rate.
 
     Raises:
-        BadInput: there is no target, or it cannot be called, gives something else, or wants what
-            the loop cannot give.
+        BadInput: there is no target, or `args` holds a rate. What cannot be called, or wants what
+            the loop cannot give, is found by `twin`, with the parameters of a model.
     """
 
     name = "torch"
@@ -45,11 +45,6 @@ class Torch(Optimizer):
             raise BadInput("optimizer.args.lr is not allowed: the rate is what is swept, space.lr")
         self.target = target
         self.args = args
-        # With one weight: what cannot be called must fail before the sweep, not in its trials.
-        made = self.twin({"weight": nn.Parameter(torch.zeros(1, 1))}, {})
-        step = inspect.signature(made.step).parameters.get("closure")
-        if step is not None and step.default is inspect.Parameter.empty:
-            raise BadInput(f"optimizer.target={target!r} needs a closure, which no trial can give")
 
     def delta(
         self,
@@ -73,10 +68,26 @@ class Torch(Optimizer):
         takes_lr = "lr" in names or not names
         own = {"lr": 1.0} if takes_lr else {}
         made = make("optimizer", self.target, self.args, torch.optim.Optimizer, first, **own)
-        if not takes_lr:
-            base = float(made.param_groups[0]["lr"])
-            for group in made.param_groups:
-                group["lr"] = float(group["lr"]) / base
+        step = inspect.signature(made.step).parameters.get("closure")
+        if step is not None and step.default is inspect.Parameter.empty:
+            raise BadInput(
+                f"optimizer.target={self.target!r} needs a closure, which no trial can give"
+            )
+        if not all("lr" in group for group in made.param_groups):
+            raise BadInput(
+                f"optimizer.target={self.target!r} keeps no lr in its groups: there is no rate "
+                "that the sweep could set"
+            )
+        rates = [float(group["lr"]) for group in made.param_groups]
+        # One that was given our rate of 1 has its ratios already.
+        base = 1.0 if takes_lr else rates[0]
+        if not base > 0:
+            raise BadInput(
+                f"optimizer.target={self.target!r} gives its first group lr={base:g}: give it a "
+                "rate above 0, since those of the others are ratios to it"
+            )
+        for group, rate in zip(made.param_groups, rates, strict=True):
+            group["lr"] = rate / base
         return made
 
 

@@ -19,6 +19,7 @@ from stabsweep.optimizer import OPTIMIZERS, SCHEDULES
 from stabsweep.plan._arguments import find_device, find_seeds, known, named, optional_count
 from stabsweep.plan._made import (
     check_made,
+    check_optimizer,
     make_task,
     model_builder,
     with_arguments,
@@ -193,6 +194,7 @@ class Plan:
             if made not in seen:
                 seen.add(made)
                 check_made(setup, self.model, _inits(self.space, self.fixed))
+            check_optimizer(setup)
 
 
 _AS_GIVEN = (

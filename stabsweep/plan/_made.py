@@ -182,6 +182,30 @@ def check_made(setup: Setup, given: Any, inits: list[str]) -> None:
         )
 
 
+def check_optimizer(setup: Setup) -> None:
+    """Whether an optimizer of the user's own can be made for the model, and takes a step.
+
+    Raises:
+        BadInput: it cannot: every trial would fail.
+    """
+    if setup.optimizer.stacks:
+        return
+    device = setup.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        module = setup.build_model().to(device=device, dtype=setup.dtype)
+        named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        made = setup.optimizer.twin(named, {})
+        for parameter in named.values():
+            parameter.grad = torch.zeros_like(parameter)
+        try:
+            made.step()
+        except Exception as error:
+            raise BadInput(
+                f"optimizer={setup.optimizer.name} cannot take a step ({one_line(error)}): trials "
+                "call backward() and step(), with a dense gradient of every parameter"
+            ) from error
+
+
 def _key(given: Any) -> str:
     """How a reader knows the model that was given."""
     if isinstance(given, Mapping):

@@ -12,15 +12,18 @@ from stabsweep.optimizer import OPTIMIZERS
 # Long enough for weights to cross zero: before that Lion follows one sign whatever its betas.
 RATES = {"lion": [0.2, 0.3]}
 VALUES = {"eps": [1e-8, 0.1], "weight_decay": [0.0, 0.5], "momentum_decay": [4e-3, 0.5]}
+# The momentum of Muon belongs to matrices, which a bare vector has none of.
+MODELS = {("muon", "momentum"): ({"name": "mlp", "depth": 2, "width": 4}, "digits")}
 AXES = [(name, key) for name, cls in OPTIMIZERS.items() for key in cls.defaults]
 
 
 def losses(name, key, values, engine):
     """Final loss of each value, at one rate."""
     extra = {"momentum": 0.5} if key == "dampening" else {}
+    model, task = MODELS.get((name, key), ("vector", "quadratic"))
     result = sweep(
-        "vector",
-        "quadratic",
+        model,
+        task,
         {"lr": RATES.get(name, [0.01, 0.02]), key: values},
         {"name": name, **extra},
         horizon=12,

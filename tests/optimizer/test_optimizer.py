@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -312,7 +313,10 @@ def test_what_cannot_be_built_says_why_in_one_line(name, given, message):
 @pytest.mark.parametrize("name", STACKED)
 def test_its_config_file_holds_every_argument_with_its_default(name):
     conf = Path(__file__).parents[2] / "conf" / "optimizer" / f"{name}.yaml"
-    flags = {"nesterov": False} if name == "sgd" else {}
+    flags = {key: flag.default for key, flag in signature(OPTIMIZERS[name]).parameters.items()}
+    flags = {
+        key: list(value) if isinstance(value, tuple) else value for key, value in flags.items()
+    }
     expected = {"name": name, **OPTIMIZERS[name].defaults, **flags}
     assert yaml.safe_load(conf.read_text()) == expected
 

@@ -21,7 +21,7 @@ from stabsweep.records import Record
 from stabsweep.result import Result
 from stabsweep.run import Run
 from stabsweep.space import Space
-from stabsweep.store import Store, read_config, read_records
+from stabsweep.store import Store, read_config, read_notes, read_records
 from stabsweep.study import Study, rehearse
 from stabsweep.task import Task
 
@@ -163,6 +163,14 @@ def _run(
     watcher = report.watcher(watcher, plan.space) if isinstance(watcher, str) else watcher
     store = Store(folder, config, environment.take()) if folder else None
     known = Result.find(plan.space, [], config)
+    notes = read_notes(folder) if folder else []
+
+    def note(message: str) -> None:
+        watcher.note(message)
+        notes.append(message)
+        if store:
+            store.note(message)
+
     copy = _mirror(storage, folder, known.subject, watcher) if storage else None
     told = copy.add if copy else None
     run = Run(
@@ -173,7 +181,7 @@ def _run(
             [axis.name for axis in plan.space.splitting],
             plan.engine,
             plan.cohort_size,
-            watcher.note,
+            note,
         ),
         store,
         watcher,
@@ -210,6 +218,7 @@ def _run(
         folder=folder,
         seconds=time.perf_counter() - began,
         interrupted=interrupted,
+        notes=tuple(dict.fromkeys(notes)),
     )
     if folder:
         result.save_report()

@@ -63,6 +63,7 @@ def _sweep(words: Sequence[str]) -> int:
             raise unknown("verb", word, [*VERBS, "KEY=VALUE"])
     # Hydra's parser takes no flag between two overrides.
     words = sorted(words, key=lambda word: word not in ("-m", "--multirun"))
+    words = configuration.read_overrides(words)
     configuration.register()
     existing = _existing_folders(words)
     codes: list[int] = []
@@ -104,10 +105,10 @@ def _run_job(config: DictConfig, existing: Collection[Path]) -> tuple[int, float
         from stabsweep.api import sweep
 
         result = sweep(**arguments, folder=_shown(folder), watcher=config.progress)
-    except BadInput:
+    except (BadInput, OmegaConfBaseException) as error:
         # Hydra makes the folder before anything can be checked.
         _remove_empty(folder, existing)
-        raise
+        raise BadInput(_one_line(error)) from error
     _print_result(result, config.format)
     loss = result.pick.final_loss
     code = INTERRUPTED if result.interrupted else OK if result.pick.is_ok else NOT_OK

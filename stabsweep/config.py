@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
+from hydra.errors import OverrideParseException
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from stabsweep.errors import BadInput, unknown
+from stabsweep.limits import LIMITS
 
 FORMATS = ("text", "json", "yaml")
 """How an answer can be printed."""
@@ -59,6 +61,75 @@ def find_folder() -> Path:
     return inside if inside.is_dir() else package.parent / "conf"
 
 
+def read_overrides(words: Sequence[str]) -> list[str]:
+    """The overrides as Hydra takes them.
+
+    What says clearly what it means is put into Hydra's words: a list for an axis (`space.lr=[a,b]`)
+    and a whole number with an exponent (`horizon=1e3`).
+
+    Raises:
+        BadInput: an override that Hydra would answer with a traceback, or with a riddle.
+    """
+    groups = {path.name: path for path in find_folder().iterdir() if path.is_dir()}
+    read = []
+    for word in words:
+        key, equals, value = word.partition("=")
+        bare = key.lstrip("+")
+        if not equals or key.startswith(("-", "~")):
+            read.append(word)
+        elif not bare:
+            raise unknown("key", word, _known_keys())
+        elif bare in groups:
+            names = [path.stem for path in groups[bare].glob("*.yaml")]
+            for name in value.split(","):
+                if word != "experiment=null" and _NO_NAME.fullmatch(name):
+                    raise unknown(bare, name, names)
+            if key != bare:
+                raise BadInput(f"{word} adds a second {bare}: leave the + away, {bare}={value}")
+            # No experiment is the default, which Hydra lets nobody spell out.
+            read += [] if word == "experiment=null" else [word]
+        elif bare == "name":
+            _check_name(value.strip("'\""), is_final=False)
+            read.append(word)
+        elif (axis := _AXIS_LIST.fullmatch(bare)) and value.lstrip().startswith("["):
+            read.append(f"++{axis[1]}.values={value}")
+        elif bare in _WHOLE:
+            read.append(f"{key}={','.join(_as_whole(part) for part in value.split(','))}")
+        else:
+            read.append(word)
+    return read
+
+
+_NO_NAME = re.compile(r"\s*|null|true|false|[-+.\d][-+.\de]*", re.IGNORECASE)
+_AXIS_LIST = re.compile(r"(space\.\w+)(?:\.values)?")
+_WHOLE = {"seeds", *(key for key, kind in Schema.__annotations__.items() if kind == "int")}
+
+
+def _as_whole(text: str) -> str:
+    """A number without its point or exponent where it is whole; anything else as it is."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    # More digits than these are not worth an answer that lists them.
+    return str(int(number)) if abs(number) < 1e30 and number == int(number) else text
+
+
+def _check_name(name: str, is_final: bool = True) -> None:
+    """Whether a name can be that of a folder of results; it may have to be composed yet.
+
+    Raises:
+        BadInput: it is empty, or a path.
+    """
+    if not is_final and "$" in name:
+        return
+    if not name.strip() or name in (".", "..") or "/" in name or "\\" in name:
+        raise BadInput(
+            f"name={name!r} is not allowed: give one word, the name of a folder in results "
+            "(hydra.run.dir=DIR writes elsewhere)"
+        )
+
+
 def read_arguments(config: DictConfig) -> dict[str, Any]:
     """The arguments of `stabsweep.api.sweep`, but for folder and watcher.
 
@@ -68,6 +139,11 @@ def read_arguments(config: DictConfig) -> dict[str, Any]:
     plain = OmegaConf.to_container(config, resolve=True)
     assert isinstance(plain, dict)
     given: dict[str, Any] = {str(key): value for key, value in plain.items()}
+    for key in given:
+        if key not in Schema.__dataclass_fields__:
+            hint = f"; as an axis it is space.{key}" if key in LIMITS else ""
+            raise BadInput(f"{unknown('key', key, _known_keys())}{hint}")
+    _check_name(given["name"])
     for key in ("name", "progress", "format"):
         given.pop(key)
     for group in ("model", "task", "optimizer", "sampler", "pruner", "engine"):
@@ -90,9 +166,23 @@ def _plain(choice: Mapping[str, Any]) -> Any:
 
 def explain(error: BaseException) -> str:
     """What Hydra or OmegaConf complain of, in one line that names the key and the cure."""
-    if str(error).startswith("Error merging override") and error.__cause__ is not None:
-        error = error.__cause__
     text = str(error).strip()
+    if isinstance(error, OverrideParseException):
+        # Two of them are ours, see `read_overrides`.
+        shown = error.override.removeprefix("++")
+        key, _, value = shown.partition("=")
+        if "'" in value or '"' in value:
+            return f"{shown} cannot be read: look at its quotes, brackets and commas"
+        calls = re.compile(r"[A-Za-z_]\w*\([^()]*\)")
+        quoted = calls.sub(r"'\g<0>'", value) if calls.search(value) else f"'{value}'"
+        return f'{shown} cannot be read: put the value in quotes, "{key}={quoted}"'
+    if text.startswith("Error merging override") and error.__cause__ is not None:
+        error = error.__cause__
+        text = str(error).strip()
+    for pattern, answer in _ANSWERS.items():
+        found = re.search(pattern, text)
+        if found:
+            return answer.format(*found.groups())
     missing = re.search(r"Could not override '([^']+)'", text)
     if missing:
         key = missing.group(1)
@@ -109,12 +199,22 @@ def explain(error: BaseException) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     full_key = next((line.split(":", 1)[1].strip() for line in lines if "full_key:" in line), "")
     first = lines[0] if lines else type(error).__name__
+    if full_key and "is not Optional" in first:
+        return f"{full_key}=null is not allowed: give a value, or leave it away"
     nested = re.search(r"Value '(.*)' of type '.*' could not be converted to (\w+)", text)
     if nested:
         kind = {"Integer": "a whole number", "Float": "a number"}.get(nested.group(2), "text")
         key = full_key or first.split("'")[1]
         return f"{key}={nested.group(1)!r} is not {kind}: give {kind}"
     return f"{full_key}: {first}" if full_key else first
+
+
+_ANSWERS = {
+    r"Ambiguous value for argument '(.*)'": "{} is several values: [a,b] is a list, -m sweeps them",
+    r"An item is already at '(.*)'": "{} is there already: leave the + away",
+    r"Multiple values for (\w+)\.": "{0} is chosen twice: give one {0}=NAME",
+}
+"""What Hydra says -> what that means."""
 
 
 def _known_keys() -> list[str]:

@@ -16,6 +16,9 @@ from stabsweep.records import Array, Trace
 LIMIT = 1e300
 """Losses beyond this are cut to it, so that sums and differences of finite losses stay finite."""
 
+LEAST_HOLD = 16
+"""Steps after a warmup that can be read by themselves: eight parts of two, as growth needs."""
+
 
 @dataclass(frozen=True)
 class Thresholds:
@@ -51,8 +54,9 @@ class Thresholds:
             eta lambda = 2.001 on in 200 steps.
         levelling: last increment over the first of a rise above start that is still going on.
             Ours: half; below it the loss is on its way to a level.
-        absurd: final loss above start, in scales, that is running away even if it is flat. Ours:
-            100; cross-entropy at a hundred times ln C is no longer a classifier.
+        absurd: final loss above start, in scales, that is running away even if it is flat; as far
+            below start, one that falls faster and faster. Ours: 100; cross-entropy at a hundred
+            times ln C is no longer a classifier.
         hop: median step-to-step change, in falls, of an oscillation. Ours: half of all that was
             ever learned comes and goes at every step.
         hop_update_ratio: least update over weights beside it. Ours: 2e-2, ten times a healthy
@@ -70,6 +74,9 @@ class Thresholds:
         spike_limit: part of the steps that may be spikes. Ours: one in a hundred.
         spike_bursts: least number of bursts in which they come. Ours: five; one is a catapult, and
             noise with a long tail reaches two or three in 200 steps.
+        long_step: update over weights of one step that is long. Ours: half of the weights; what SGD
+            exploded with was 0.77 and more, and forward passes overflowed after up to 0.2 (Adam on
+            recurrent nets).
         dead: gradient norm over its first value that is dead. Ours: 1e-3; batch noise keeps the
             gradient of a living model above that at any plateau.
         scale_window, scale_overflows: steps, and how many of them may overflow under a gradient
@@ -112,6 +119,7 @@ class Thresholds:
     spike_size: float = 0.5
     spike_limit: float = 0.01
     spike_bursts: int = 5
+    long_step: float = 0.5
     dead: float = 1e-3
     scale_window: int = 20
     scale_overflows: int = 16
@@ -125,6 +133,15 @@ class Thresholds:
 
 
 DEFAULTS = Thresholds()
+
+
+def hold_steps(horizon: int) -> int:
+    """Steps at the peak rate that a horizon must leave after a warmup, for a verdict on that rate.
+
+    A tenth of the horizon, at least `LEAST_HOLD`. With fewer, the edge of a quadratic is found at
+    3.1 to 3.6 instead of 2, since the warmup has brought it so low that it takes long to come back.
+    """
+    return max(LEAST_HOLD, horizon // 10)
 
 
 class Evidence:
@@ -145,7 +162,8 @@ class Evidence:
         noise, error: standard deviation of a loss and of a smoothed loss.
         rises, rise: increments between the quarters of the last half, and their sum, without
             spikes that are over.
-        is_rising, is_flat, is_exponential: how they run, beyond noise.
+        is_rising, is_flat, is_exponential, is_plunging: how they run, beyond noise; plunging is a
+            fall that grows from quarter to quarter.
         highest, peak, peak_step: highest loss, highest median of five neighbours, and where.
         ends_above, was_above: whether final and peak lie above start beyond noise and threshold.
         update_ratio, is_clipped: median step over weights, and whether clipping never let go.
@@ -172,7 +190,7 @@ class Evidence:
 
         # Under a warmup "the last half" is what is left of it after the warmup, if that suffices.
         middle = num_steps // 2
-        if middle < trace.warmup_steps <= num_steps - 16:
+        if middle < trace.warmup_steps <= num_steps - LEAST_HOLD:
             middle = trace.warmup_steps
         half = loss[middle:]
         self.hop = _median(np.abs(half[1:] - half[:-1]))
@@ -188,6 +206,9 @@ class Evidence:
         self.rises = rises = _rises(parts)
         self.rise = float(rises.sum())
         self.is_rising = bool(rises.min() > 0) and self.rise > error
+        self.is_plunging = bool(rises.max() < 0 and -self.rise > error) and bool(
+            rises[2] < t.convexity * rises[1] and rises[1] < t.convexity * rises[0]
+        )
         steps = parts[1:] - parts[:-1]
         self.is_exponential = bool(
             steps[0] > 0 and (steps[1:] > steps[:-1]).all() and steps[-1] > t.convexity * steps[0]

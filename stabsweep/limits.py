@@ -39,6 +39,12 @@ class Limit:
         return f"{kind}{' ' + bounds if bounds else ''}{off}"
 
 
+MAX_COUNT = 2**63 - 1
+"""The largest whole number that torch counts with, and that a generator takes as a seed."""
+
+LARGE, SMALL = 1e38, 1e-38
+"""What float32 holds, rounded; zero aside, every hyperparameter lies between them."""
+
 LIMITS: Mapping[str, Limit] = {
     "lr": Limit(0, low_is_open=True),
     "warmup_steps": Limit(0, integer=True),
@@ -97,20 +103,42 @@ def check_value(name: str, value: Any, key: str = "") -> Value:
         raise BadInput(f"{key}={shown} is not a number: use {limit}") from None
     if not limit.allows(number) or (limit.integer and number != int(number)):
         raise BadInput(f"{key}={value} is out of range: use {limit}")
+    if number and not SMALL <= abs(number) <= LARGE:
+        raise BadInput(
+            f"{key}={value} is out of range: use a number that float32 holds, "
+            f"{SMALL:g} to {LARGE:g}"
+        )
     return int(number) if limit.integer else number
 
 
-def check_count(key: str, value: object, low: int = 1) -> None:
-    """Nothing, if `value` is a whole number of at least `low`.
+def check_margin(given: object) -> None:
+    """Nothing, if a value can be a margin in decades.
+
+    Raises:
+        BadInput: it cannot.
+    """
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    if not is_number or not 0 <= given <= math.log10(LARGE):  # type: ignore[operator]
+        limit = "use a number >= 0"
+        if is_number and math.isfinite(given) and given > 0:  # type: ignore[arg-type, operator]
+            limit += f" and <= {math.log10(LARGE):g}"
+        raise BadInput(f"margin_decades={given!r} is not allowed: {limit}")
+
+
+def check_count(key: str, value: object, low: int = 1, high: int = MAX_COUNT) -> None:
+    """Nothing, if `value` is a whole number from `low` to `high`.
 
     Args:
         key: where it was given, for the message, e.g. `task.length`.
         value: what was given.
         low: the least that is allowed.
+        high: the most that is allowed.
 
     Raises:
         BadInput: it is something else.
     """
-    limit = Limit(low, integer=True)
-    if isinstance(value, bool) or not isinstance(value, int) or not limit.allows(value):
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    if not is_count or not low <= value <= high:  # type: ignore[operator]
+        # The upper end is news to those alone who are above it.
+        limit = Limit(low, high if is_count and value > high else math.inf, integer=True)  # type: ignore[operator]
         raise BadInput(f"{key}={value!r} is not allowed: use {limit}")

@@ -6,12 +6,13 @@ import math
 from decimal import ROUND_DOWN, Decimal
 
 
-def rate(value: float | None, *, down: bool = False) -> str:
+def rate(value: float | None, *, down: bool = False, digits: int = 2) -> str:
     """A learning rate or loss with two digits, in one style: `1.8e-3`, plain from 0.1 to 999.
 
     Args:
         value: the number; None or NaN is written as an en dash.
         down: round towards zero, for a recommendation that must not grow by being written.
+        digits: how many, at least two; more than two are written only where they are not zero.
 
     >>> rate(0.00183), rate(0.25), rate(12.0), rate(3.4e8), rate(0.0199, down=True)
     ('1.8e-3', '0.25', '12', '3.4e8', '1.9e-2')
@@ -20,24 +21,39 @@ def rate(value: float | None, *, down: bool = False) -> str:
         return "–"
     if value == 0 or math.isinf(value):
         return f"{value:g}"
-    value = round_rate(value, down=down)
+    value = round_rate(value, down=down, digits=digits)
     if 0.1 <= abs(value) < 1000:
         return f"{value:g}"
-    mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    kept = len(mantissa) - digits + 2
+    return f"{mantissa[:kept]}{mantissa[kept:].rstrip('0')}e{int(exponent)}"
 
 
-def round_rate(value: float, *, down: bool = False) -> float:
-    """A number rounded to two significant digits, to the nearest or towards zero.
+def span(low: float | None, high: float | None) -> str:
+    """Two ends with two digits, or with as many as tell them apart.
+
+    >>> span(0.0042, 0.0061), span(1.97, 2.04), span(1.99996, 2.00001)
+    ('4.2e-3 to 6.1e-3', '1.97 to 2.04', '1.99996 to 2.00001')
+    """
+    for digits in range(2, 7):
+        ends = rate(low, digits=digits), rate(high, digits=digits)
+        if ends[0] != ends[1]:
+            break
+    return " to ".join(ends)
+
+
+def round_rate(value: float, *, down: bool = False, digits: int = 2) -> float:
+    """A number rounded to two (or more) significant digits, to the nearest or towards zero.
 
     >>> round_rate(0.0199, down=True), round_rate(0.0199)
     (0.019, 0.02)
     """
     if not down or value == 0 or not math.isfinite(value):
-        return float(f"{value:.1e}")
+        return float(f"{value:.{digits - 1}e}")
     # In decimal digits as written: 0.29 * 100 is 28.999... and would become 0.28.
     written = Decimal(repr(float(value)))
-    return float(written.quantize(Decimal(1).scaleb(written.adjusted() - 1), ROUND_DOWN))
+    unit = Decimal(1).scaleb(written.adjusted() - digits + 1)
+    return float(written.quantize(unit, ROUND_DOWN))
 
 
 def loss(value: float | None) -> str:

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from stabsweep.numerals import plural, rate, round_rate, share
+from stabsweep.numerals import plural, rate, round_rate, share, span
 from stabsweep.records import Point, Value
 from stabsweep.region import Cell, Region, Row
 
 MARGIN_DECADES = 0.2
 """Distance that a pick keeps below the safe edge of its row (chosen by us: real edges have a rough
 zone of up to 0.16 decades, and move by about that much with the seed)."""
+
+SHORT_HORIZON = 50
+"""Steps below which a horizon is said to be short. Ours: an instability that grows by a tenth a
+step needs some fifty to show from the level that a run learns down to."""
 
 CLIP_SHARE = 0.5
 """Above this share of clipped steps the learning rate axis is a clip axis (tuning playbook)."""
@@ -137,7 +141,7 @@ def _explained(
     stable = sum(record.verdict.is_stable for record in below)
     held = f"{stable} of {plural(len(below), 'trial')} at or below it in its row held."
     if edge.status == "found":
-        interval = f"95% interval {rate(edge.low)} to {rate(edge.high)}"
+        interval = f"95% interval {span(edge.low, edge.high)}"
         reason = f"{rate(top / lr)}x below the edge ({rate(top)}, {interval}). {held}"
     else:
         reason = f"The edge was not reached: nothing failed up to {rate(top)}. {held}"
@@ -176,6 +180,12 @@ def _warnings(row: Row, cell: Cell) -> list[str]:
             found.append(
                 f"{name} was scattered: the edge is that of the values around {value:g} together."
             )
+    horizon = max(record.horizon for record in cell.judged)
+    if horizon < SHORT_HORIZON:
+        found.append(
+            f"The horizon of {plural(horizon, 'step')} is too short to see slow divergence or what "
+            f"warmup and decay do: raise horizon to {SHORT_HORIZON} or more."
+        )
     if len(cell.judged) == 1:
         found.append("One seed only: how much the edge moves from seed to seed is not known.")
     clipped = sum(record.clip_share for record in cell.judged) / len(cell.judged)
@@ -197,8 +207,10 @@ def _warnings(row: Row, cell: Cell) -> list[str]:
 def _nothing_judged(region: Region) -> str:
     if region.records and all(record.state == "failed" for record in region.records):
         return f"No trial ran to a verdict: {region.records[0].error}"
-    if region.records and not any(r.verdict.is_judged for r in region.records):
-        return f"No trial could be judged. {region.records[0].verdict.value}"
+    ran = [record for record in region.records if record.state != "failed"]
+    if ran:
+        first = f" The first: {ran[0].reason}" if ran[0].reason else ""
+        return f"No trial could be judged. {ran[0].verdict.value}{first}"
     return "No trial was finished."
 
 

@@ -46,11 +46,16 @@ class Verdict(enum.Enum):
     OSCILLATING = "Bounded and going nowhere, with a large oscillation."
     COLLAPSED = "Finite, but it ended where a model ends that ignores its input, or worse."
     DIVERGED = "Not finite any more, or running away."
-    INVALID = "Not finite before the first update: the input or the model is broken, not the rate."
+    INVALID = (
+        "Not finite whatever the rate: the input, the init or the model is broken. Neither another "
+        "rate nor clipping can help."
+    )
     CUT_SHORT = (
         "Stopped for its loss alone, before its end: it says nothing about its learning rate."
     )
-    PEAK_NOT_REACHED = "The horizon ended inside the warmup: the peak rate was never tested."
+    PEAK_NOT_REACHED = (
+        "The horizon ended inside the warmup or too soon after it: the peak rate was not tested."
+    )
 
     @property
     def label(self) -> str:
@@ -163,6 +168,7 @@ class Record:
         peak_loss: highest finite loss.
         blind_loss: see `Trace`.
         bad_step: first step with a non-finite loss or gradient.
+        last_update_ratio: update over weights of the step before that one; None without it.
         clip_share: share of the steps in which clipping engaged.
         spike_share: share of the steps that are loss spikes.
         overflows: steps that a gradient scaler left out because the gradient overflowed.
@@ -187,6 +193,7 @@ class Record:
     peak_loss: float | None = None
     blind_loss: float | None = None
     bad_step: int | None = None
+    last_update_ratio: float | None = None
     clip_share: float = 0.0
     spike_share: float = 0.0
     overflows: int = 0

@@ -32,6 +32,14 @@ MAX_ROW_VALUES = 12
 
 ROW_BINS = 6
 
+BROKEN_RATES, BROKEN_RANGE = 3, 10.0
+"""So many rates of a seed, over such a range, that fail at one and the same step fail whatever the
+rate is. Ours: weights that move ten times less do not overflow at the same step three times."""
+
+CALM_STEP = 0.1
+"""Update over weights, at the lowest of these rates, of a step that breaks nothing. Ours: Adam on
+recurrent nets overflowed after 0.2; a first step of Adam at a healthy rate is up to 0.05."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -174,6 +182,7 @@ def _settled(row: Sequence[Record]) -> list[Record]:
     rates of its row, with the same seed where those were tried: if one of them learned or failed,
     this one is not too slow. Where nothing of the row learned, a stall stays provisional.
     """
+    row = _without_broken(row)
     known = [r for r in row if not r.provisional and r.verdict.is_judged and r.state != "failed"]
     any_learned = any(record.verdict.is_learned for record in known)
     settled = []
@@ -189,6 +198,39 @@ def _settled(row: Sequence[Record]) -> list[Record]:
             record = replace(record, provisional=not lower and not any_learned)
         settled.append(record)
     return settled
+
+
+def _without_broken(row: Sequence[Record]) -> list[Record]:
+    """The row's records, `invalid` where every rate of a seed failed at the same step.
+
+    That is how a batch with a NaN in it looks, or a model that breaks whatever its weights are.
+    Rates that are so high that they failed earlier stay as they are.
+    """
+    by_seed: dict[int, list[Record]] = defaultdict(list)
+    for record in row:
+        if record.verdict.is_judged and record.state != "failed":
+            by_seed[record.seed].append(record)
+    broken = {seed: step for seed, group in by_seed.items() if (step := _broken_step(group))}
+    said = "Every rate of this seed failed at this step: the batch or the model, not the rate."
+    return [
+        replace(record, verdict=Verdict.INVALID, reason=f"{record.reason} {said}")
+        if record.verdict.is_judged and record.bad_step == broken.get(record.seed, -1)
+        else record
+        for record in row
+    ]
+
+
+def _broken_step(records: Sequence[Record]) -> int | None:
+    """The step at which every rate of a seed fails that comes so far; None where there is none."""
+    calmest = min(records, key=lambda record: record.lr)
+    step, moved = calmest.bad_step, calmest.last_update_ratio
+    if step is None or moved is None or moved > CALM_STEP:
+        return None
+    rates = [record.lr for record in records if record.bad_step == step]
+    no_one_went_on = all(record.steps <= step or record.bad_step is not None for record in records)
+    is_last = all((record.bad_step or 0) <= step for record in records)
+    is_wide = len(set(rates)) >= BROKEN_RATES and max(rates) >= BROKEN_RANGE * min(rates)
+    return step if no_one_went_on and is_last and is_wide else None
 
 
 def _row_keys(space: Space, records: Sequence[Record]) -> list[tuple[Value, ...]]:

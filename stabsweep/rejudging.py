@@ -192,9 +192,10 @@ def rejudge(
             else:
                 record = judged
         new.append(record)
-    region = before.region
-    before = Result.find(region.space, old, before.config, folder=folder)
-    after = Result.find(region.space, new, before.config, folder=folder)
+    space, config = before.region.space, before.config
+    known: dict[str, Any] = {"folder": folder, "notes": before.notes}
+    before = Result.find(space, old, config, **known)
+    after = Result.find(space, new, config, **known)
     found = Rejudged(before, after, old, tuple(new), dict(left), thresholds)
     return _saved(found, folder) if save else found
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from stabsweep import report
 from stabsweep.errors import BadInput
+from stabsweep.limits import check_count, check_margin
 from stabsweep.pick import Pick, find_pick
 from stabsweep.records import Record, Value
 from stabsweep.region import Region, find_region
@@ -20,6 +21,7 @@ from stabsweep.store import (
     as_table,
     read_config,
     read_environment,
+    read_notes,
     read_records,
     read_thresholds,
     read_trace,
@@ -48,6 +50,7 @@ class Result:
         folder: the result folder; None when nothing was kept.
         seconds: how long the run took; None when it was loaded.
         interrupted: whether it was ended by Ctrl-C.
+        notes: which engine ran and why, and whether cohorts were halved, a line each.
     """
 
     region: Region
@@ -56,6 +59,7 @@ class Result:
     folder: Path | None = None
     seconds: float | None = None
     interrupted: bool = False
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def find(
@@ -97,7 +101,7 @@ class Result:
         """The answer as text, as the command line prints it."""
         planned = self.config["num_planned"]
         return report.summary(
-            self.region, self.pick, self.subject, planned, self.folder, self.seconds
+            self.region, self.pick, self.subject, planned, self.folder, self.seconds, self.notes
         )
 
     def __repr__(self) -> str:
@@ -123,6 +127,7 @@ class Result:
             "trials_pruned": sum(r.state == "pruned" for r in self.region.records),
             "folder": str(self.folder) if self.folder else None,
             "interrupted": self.interrupted,
+            "notes": list(self.notes),
         }
 
     def save_report(self) -> None:
@@ -145,6 +150,7 @@ class Result:
                 {
                     "Command": f"stabsweep resume {self.folder}",
                     "Config": self.config,
+                    **({"Notes": "\n".join(self.notes)} if self.notes else {}),
                     **({"Judged again with": judged_with} if judged_with else {}),
                     "Environment": read_environment(self.folder),
                 },
@@ -165,7 +171,10 @@ def load(folder: str | Path) -> Result:
     config = read_config(folder)
     records = read_records(folder)
     try:
-        return Result.find(Space.parse(config["space"]), records, config, folder=folder)
+        check_margin(config["margin_decades"])
+        check_count("num_planned", config["num_planned"], low=0)
+        space, notes = Space.parse(config["space"]), tuple(read_notes(folder))
+        return Result.find(space, records, config, folder=folder, notes=notes)
     except KeyError as error:
         raise BadInput(f"{folder}/config.yaml lacks the key {error}") from None
 

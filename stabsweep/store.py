@@ -2,6 +2,7 @@
 
     config.yaml         what was asked for, complete: `resume` reads it
     environment.json    the machine and the libraries
+    notes.txt           which engine ran and why, cohorts that were halved; a line each
     records.jsonl       one line a finished trial, flushed as it ends: the truth
     traces/000000.npy   (5, T) curves of a trial, in the order of `stabsweep.records.CURVES`
     trials.csv          the records as a table
@@ -18,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -31,7 +33,26 @@ from stabsweep.errors import BadInput
 from stabsweep.records import Array, Record, Trace
 
 RECORDS, TRACES, CONFIG = "records.jsonl", "traces", "config.yaml"
-THRESHOLDS = "thresholds.yaml"
+THRESHOLDS, NOTES = "thresholds.yaml", "notes.txt"
+
+
+class _Reader(yaml.SafeLoader):
+    """Reads `1e-3`, `1E-3`, `1e3` and `1.0e3` as numbers, as the command line does.
+
+    PyYAML takes for a number only what has both a point and a sign in its exponent.
+    """
+
+
+class _Writer(yaml.SafeDumper):
+    """Puts text that `_Reader` would take for a number in quotes."""
+
+
+for _kind in (_Reader, _Writer):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$"),
+        list("-+.0123456789"),
+    )
 
 
 class Store:
@@ -54,7 +75,9 @@ class Store:
             (folder / TRACES).mkdir(parents=True, exist_ok=True)
             # The config comes last and at once: a folder that has one is complete.
             if not (folder / CONFIG).exists():
-                (folder / "environment.json").write_text(json.dumps(environment, indent=2) + "\n")
+                plain = _without_nan(_plain(environment))
+                text = json.dumps(plain, indent=2, allow_nan=False) + "\n"
+                (folder / "environment.json").write_text(text, encoding="utf-8")
                 save_yaml(folder / CONFIG, config)
             cut_torn_line(folder / RECORDS)
             self._file = open(folder / RECORDS, "a", encoding="utf-8")  # noqa: SIM115
@@ -74,6 +97,13 @@ class Store:
         """Writes a record, at once: it is kept whatever happens next."""
         self._file.write(_line(record))
         self._file.flush()
+
+    def note(self, message: str) -> None:
+        """Writes what the run has to say of itself, once."""
+        line = " ".join(message.split())
+        if line not in read_notes(self.folder):
+            with open(self.folder / NOTES, "a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
 
     def close(self) -> None:
         """Closes the file of records.
@@ -167,7 +197,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise BadInput(f"{folder} is no result folder: it has no {CONFIG}")
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = yaml.load(path.read_text(encoding="utf-8"), _Reader)
     except (yaml.YAMLError, ValueError) as error:
         raise BadInput(f"{path} is not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(config, dict):
@@ -181,10 +211,16 @@ def read_environment(folder: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
+def read_notes(folder: Path) -> list[str]:
+    """What the sweep of a folder had to say of itself; empty when that was not written."""
+    path = folder / NOTES
+    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+
+
 def read_thresholds(folder: Path) -> dict[str, Any]:
     """What the trials of a folder were judged again with; empty when they never were."""
     path = folder / THRESHOLDS
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return yaml.load(path.read_text(encoding="utf-8"), _Reader) if path.is_file() else {}
 
 
 def read_trace(folder: Path, record: Record) -> Array | None:
@@ -204,7 +240,7 @@ def as_table(records: Iterable[Record]) -> pd.DataFrame:
 
 def save_yaml(path: Path, values: Mapping[str, Any]) -> None:
     """Writes plain values as YAML, in their order; the file is there whole or not at all."""
-    text = yaml.safe_dump(_plain(values), sort_keys=False, allow_unicode=True)
+    text = yaml.dump(_plain(values), Dumper=_Writer, sort_keys=False, allow_unicode=True)
     part = path.with_name(f"{path.name}.part")
     part.write_text(text, encoding="utf-8")
     os.replace(part, path)
@@ -214,6 +250,11 @@ def save_outcome(folder: Path, records: Iterable[Record], pick: Mapping[str, Any
     """Writes what is derived from the records: `trials.csv` and `pick.yaml`."""
     as_table(records).to_csv(folder / "trials.csv", index=False)
     save_yaml(folder / "pick.yaml", pick)
+
+
+def _without_nan(plain: Any) -> Any:
+    """Plain values with null for what is not finite, which JSON has no word for."""
+    return json.loads(json.dumps(plain), parse_constant=lambda _: None)
 
 
 def _plain(value: Any) -> Any:

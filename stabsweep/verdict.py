@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from stabsweep.evidence import DEFAULTS, LIMIT, Evidence, Thresholds
-from stabsweep.numerals import rate
+from stabsweep.evidence import DEFAULTS, LIMIT, Evidence, Thresholds, hold_steps
+from stabsweep.numerals import plural, rate
 from stabsweep.records import Array, Trace, Verdict, finite
 
 
@@ -32,6 +32,7 @@ class Judgement:
         clip_share: share of the steps in which clipping engaged.
         spike_share: share of the steps that are spikes.
         update_ratio: median update over weights in the last half.
+        last_update_ratio: update over weights of the last step before `bad_step`.
         noise: spread of the loss from step to step in the last half, trend removed.
         overflows: steps that a gradient scaler left out.
     """
@@ -46,6 +47,7 @@ class Judgement:
     clip_share: float = 0.0
     spike_share: float = 0.0
     update_ratio: float = math.nan
+    last_update_ratio: float = math.nan
     noise: float = math.nan
     overflows: int = 0
 
@@ -59,6 +61,7 @@ class Judgement:
             "best_loss": finite(self.best_loss),
             "peak_loss": finite(self.peak_loss),
             "bad_step": self.bad_step,
+            "last_update_ratio": finite(self.last_update_ratio),
             "clip_share": self.clip_share,
             "spike_share": self.spike_share,
             "overflows": self.overflows,
@@ -80,7 +83,8 @@ def judge(trace: Trace, thresholds: Thresholds = DEFAULTS) -> Judgement:
     | 2a | a loss scale that collapses: sixteen of twenty steps overflow | diverged |
     | 3 | rising, not levelling off, and above start | diverged |
     | 4 | final beyond `absurd`; oscillating if line 6 sees it as well | diverged |
-    | 5 | the steps end before the warmup does | peak_not_reached |
+    | 4a | final as far below start, and falling faster and faster | diverged |
+    | 5 | the steps end before the warmup does, or too soon after it | peak_not_reached |
     | 6 | flat, clipping never lets go, each step a good part of the weights | oscillating |
     | 7 | flat, each step changes the loss by a good part of all that was gained | oscillating |
     | 8 | rising like an exponential, though still below start | degraded |
@@ -114,7 +118,7 @@ def judge(trace: Trace, thresholds: Thresholds = DEFAULTS) -> Judgement:
     if math.isfinite(trace.initial_loss) and finite.all() and collapse is not None:
         return _judge_scale(trace, skipped, collapse, clip_share)
     if not math.isfinite(trace.initial_loss) or not finite.all():
-        return _judge_not_finite(trace, loss, finite, clip_share)
+        return _judge_not_finite(trace, loss, finite, clip_share, thresholds)
     peak = float(loss.max())
     if peak > LIMIT or loss.min() < -LIMIT:
         loss = np.clip(loss, -LIMIT, LIMIT)
@@ -223,8 +227,15 @@ def _first_line(seen: Evidence, trace: Trace, t: Thresholds) -> tuple[Verdict, s
         return Verdict.DIVERGED, reason
     if seen.end - seen.start > t.absurd * seen.scale and not is_hidden:
         return Verdict.DIVERGED, f"Loss {ended} after a peak at step {seen.peak_step}."
-    if trace.warmup_steps >= max(trace.num_steps, 2):
-        reason = f"Step {last} was the last of a warmup of {trace.warmup_steps} steps."
+    if seen.start - seen.final > t.absurd * seen.scale > 0 and seen.is_plunging:
+        reason = f"Loss was falling without bound, faster and faster, at step {last}; it {ended}."
+        return Verdict.DIVERGED, reason
+    if trace.warmup_steps > 1 and trace.num_steps < trace.warmup_steps + hold_steps(trace.horizon):
+        after = max(trace.num_steps - trace.warmup_steps, 0)
+        steps = f"{plural(after, 'step')} after a warmup of {trace.warmup_steps}"
+        if not after:
+            steps = f"inside a warmup of {trace.warmup_steps} steps"
+        reason = f"Step {last} was the last, {steps}."
         return Verdict.PEAK_NOT_REACHED, reason
     if is_hidden:
         return Verdict.OSCILLATING, (
@@ -287,7 +298,35 @@ def _judge_scale(trace: Trace, skipped: Array, step: int, clip_share: float) -> 
     )
 
 
-def _judge_not_finite(trace: Trace, loss: Array, finite: Array, clip_share: float) -> Judgement:
+def _cause(trace: Trace, bad_step: int, t: Thresholds) -> str:
+    """Which pass failed as a run ended at once, and whether clipping could have prevented it.
+
+    A loss is that of the forward pass with the weights that the step before has made. Where these
+    lie close to weights whose loss was finite, it is the pass that overflows; after a long step of
+    a gradient that was not clipped, it is the step. It misleads for Adam and its kin, whose steps
+    at a high rate are long without a large gradient.
+
+    Returns:
+        what follows "not finite from step N"; nothing where the step's length is not known.
+    """
+    moved = float(trace.update_ratio[bad_step - 1])
+    is_long, is_clipped = moved > t.long_step, trace.clip_coef[bad_step - 1] < 1
+    step = f"a step of {rate(moved)} times the weights"
+    if math.isnan(moved):
+        return ""
+    if is_long and not is_clipped:
+        norm = rate(float(trace.grad_norm[bad_step - 1]))
+        return f": the gradient exploded (norm {norm}, {step}), which clip_norm may prevent"
+    if math.isfinite(trace.loss[bad_step]):
+        return f": the backward pass overflowed after {step}, so no clip norm can help"
+    if is_long:
+        return f": the forward pass failed after {step} though clipped, so clipping cannot help"
+    return f": the forward pass failed after {step}, so clipping cannot help"
+
+
+def _judge_not_finite(
+    trace: Trace, loss: Array, finite: Array, clip_share: float, t: Thresholds
+) -> Judgement:
     is_started = math.isfinite(trace.initial_loss)
     bad_step = int(finite.argmin()) if is_started else 0
     known = loss[np.isfinite(loss)]
@@ -295,9 +334,9 @@ def _judge_not_finite(trace: Trace, loss: Array, finite: Array, clip_share: floa
     if bad_step == 0:
         what = "Loss" if not math.isfinite(trace.initial_loss + loss[0]) else "Gradient"
         reason = f"{what} not finite at step 0, before any update."
-        verdict = Verdict.INVALID
+        verdict, moved = Verdict.INVALID, math.nan
     else:
-        before, start = loss[:bad_step], trace.initial_loss
+        before, start, cause = loss[:bad_step], trace.initial_loss, ""
         what = "Gradient" if math.isfinite(loss[bad_step]) else "Loss"
         times = min(float(before.max()) / start, LIMIT) if start > 0 else 0.0
         if times >= 10:
@@ -306,7 +345,15 @@ def _judge_not_finite(trace: Trace, loss: Array, finite: Array, clip_share: floa
             lead = f"Loss passed {rate(level)} times its start at step {step}"
         else:
             lead = f"Loss was {rate(before[-1])} at step {bad_step - 1}"
+            cause = _cause(trace, bad_step, t)
         tail = "" if what == "Loss" else "gradient "
-        reason = f"{lead}, {tail}not finite from step {bad_step}."
-        verdict = Verdict.DIVERGED
-    return Judgement(verdict, reason, bad_step=bad_step, peak_loss=peak, clip_share=clip_share)
+        reason = f"{lead}, {tail}not finite from step {bad_step}{cause}."
+        verdict, moved = Verdict.DIVERGED, float(trace.update_ratio[bad_step - 1])
+    return Judgement(
+        verdict,
+        reason,
+        bad_step=bad_step,
+        peak_loss=peak,
+        clip_share=clip_share,
+        last_update_ratio=moved,
+    )

@@ -172,6 +172,32 @@ def test_the_watcher_sees_the_sweep_grow():
     assert sum(watcher.seen[-1].counts.values()) == 12
 
 
+def test_which_engine_ran_and_why_is_kept(tmp_path, monkeypatch):
+    from stabsweep.engine import Cohort
+
+    advance = Cohort.advance
+
+    def small(self, num_steps):
+        if len(self.trials) > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return advance(self, num_steps)
+
+    monkeypatch.setattr(Cohort, "advance", small)
+    watcher, folder = Witness(), tmp_path / "run"
+    common = {**TINY, "watcher": watcher, "cohort_size": 8}
+    notes = stabsweep.sweep(MLP, "digits", SPACE, folder=folder, **common).notes
+    assert notes == tuple(watcher.notes) and len(notes) == 2
+    assert notes[0] == "engine cohort: up to 8 trials as one program"
+    assert notes[1] == "out of memory: going on with cohorts of 4 trials"
+    assert stabsweep.sweep(MLP, "digits", SPACE, **common).notes == notes
+    for result in (stabsweep.load(folder), stabsweep.resume(folder, "off")):
+        assert result.notes == notes and result.as_dict()["notes"] == list(notes)
+        said = " ".join(result.summary().split())
+        assert "Engine cohort: up to 8 trials as one program; out of memory: going on" in said
+        result.save_report()
+        assert all(note in (folder / "report.html").read_text() for note in notes)
+
+
 def test_a_model_that_is_broken_from_the_start_is_invalid_not_diverged():
     class Broken(nn.Module):
         def __init__(self):
@@ -184,6 +210,39 @@ def test_a_model_that_is_broken_from_the_start_is_invalid_not_diverged():
     result = stabsweep.sweep(Broken, "digits", SPACE, **TINY)
     assert set(result.records["verdict"]) == {"invalid"}
     assert not result.pick.is_ok and "broken" in result.pick.reason
+    assert "Loss not finite at step 0" in result.pick.reason
+
+
+def test_a_broken_example_is_invalid_and_sends_nobody_to_lower_rates():
+    from stabsweep.task import Digits
+
+    class Holed(Digits):
+        def __init__(self):
+            super().__init__()
+            self.inputs = self.inputs.clone()
+            self.inputs[5, 3] = math.nan
+
+    space = {"lr": {"low": 1e-4, "high": 1e-1}}
+    common = {**TINY, "horizon": 150, "num_trials": 16}
+    result = stabsweep.sweep(MLP, Holed(), space, **common)
+    assert all((record.bad_step or 0) > 0 for record in result.region.records)
+    assert set(result.records["verdict"]) == {"invalid"}
+    assert "Every rate of this seed failed at this step" in result.pick.reason
+    assert "Go lower" not in result.pick.reason
+
+
+def test_a_forward_pass_that_overflows_is_told_from_a_gradient_that_explodes():
+    rnn = {"name": "rnn", "cell": "relu", "hidden": 16}
+    space = {"lr": {"low": 1e-3, "high": 10.0}, "clip_norm": [1.0, None]}
+    task = {"name": "adding", "length": 60}
+    common = {**TINY, "init": "spectral(1.5)", "optimizer": "sgd", "num_trials": 24}
+    records = stabsweep.sweep(rnn, task, space, **common).region.records
+    reasons = {True: "", False: ""}
+    for record in records:
+        reasons[record.point["clip_norm"] is None] += record.reason
+    assert "the gradient exploded" in reasons[True] and "clip_norm may prevent" in reasons[True]
+    assert "the gradient exploded" not in reasons[False]
+    assert "the forward pass failed" in reasons[False]
 
 
 def test_the_global_generator_is_left_alone():

@@ -70,6 +70,7 @@ def test_a_sweep_writes_everything_that_it_promises(swept):
         "environment.json",
         "map.png",
         "map.svg",
+        "notes.txt",
         "pick.yaml",
         "records.jsonl",
         "report.html",
@@ -85,7 +86,7 @@ def test_the_answer_is_printed_with_its_evidence(tmp_path, capsys):
     out = capsys.readouterr().out
     pick = yaml.safe_load((tmp_path / "run" / "pick.yaml").read_text())
     assert code == (0 if pick["status"] == "ok" else 1)
-    for word in ("sgd on mlp", "edge", "Trials", "Pruned", "Files", "map.png"):
+    for word in ("sgd on mlp", "edge", "Trials", "Pruned", "Engine", "Files", "map.png"):
         assert word in out
 
 
@@ -110,6 +111,22 @@ def test_samplers_and_pruners_of_optunas_are_named_by_their_target(tmp_path):
     assert config["sampler_seed"] == 3 and config["num_planned"] == 7
     assert len(read_records(tmp_path / "run")) == 7
     assert main(["resume", str(tmp_path / "run"), "progress=off"]) in (0, 1)
+
+
+def test_a_config_that_was_edited_by_hand_is_read_or_answered_in_one_line(swept, tmp_path, capsys):
+    folder = shutil.copytree(swept, tmp_path / "run")
+    text = (folder / "config.yaml").read_text()
+    for margin, code in (("2e-1", 0), ("2E-1", 0), ("0.2", 0), ("wide", 2), ("-1", 2), ("", 2)):
+        edited = text.replace("margin_decades: 0.2", f"margin_decades: {margin}")
+        (folder / "config.yaml").write_text(edited)
+        for verb in ("pick", "report"):
+            assert main([verb, str(folder)]) == code, (verb, margin)
+        error = capsys.readouterr().err
+        assert error.count("\n") == (0 if code == 0 else 2)
+        assert code == 0 or "margin_decades=" in error
+    (folder / "config.yaml").write_text(text.replace("num_planned: 8", "num_planned: many"))
+    assert main(["pick", str(folder)]) == 2
+    assert "num_planned='many' is not allowed" in capsys.readouterr().err
 
 
 def test_the_pick_can_be_pasted_into_other_commands(swept, capsys):
@@ -207,6 +224,52 @@ BAD = {
     "margin_decades=-1": "margin_decades=-1",
     "format=xml": "json",
     "progress=loud": "plain",
+    # what Hydra itself would answer with a traceback, several lines or a riddle
+    "+x=1": "key='x' is not known: use one of batch_size",
+    "+lr=1": "as an axis it is space.lr",
+    "+seed=3": "did you mean seeds?",
+    "model=null": "model='null' is not known: use one of mlp",
+    "task=5": "task='5' is not known: use one of adding",
+    "optimizer=true": "optimizer='true' is not known: use one of adam",
+    "space=1e3": "space='1e3' is not known: use one of lr",
+    "model=": "model='' is not known: use one of mlp",
+    "experiment=": "experiment='' is not known: use one of clip_hides",
+    "+experiment=clip_hides": "leave the + away, experiment=clip_hides",
+    "=3": "key='=3' is not known",
+    "name='${nope}'": "name: Interpolation key 'nope' not found",
+    "name='${oc.env:NOPE}'": "Environment variable 'NOPE' not found",
+    "name=../../x": "name='../../x' is not allowed: give one word",
+    "name='a/b'": "hydra.run.dir=DIR",
+    "name='${device}/b'": "name='cpu/b' is not allowed",
+    "name=": "name='' is not allowed",
+    "name=..": "name='..' is not allowed",
+    "init=spectral(1.5)": "put the value in quotes, \"init='spectral(1.5)'\"",
+    "space.init.values=[default,normal(0.02)]": "\"space.init.values=[default,'normal(0.02)']\"",
+    "name=Größe": "\"name='Größe'\"",
+    "lr_scales={'*': 1}": "look at its quotes",
+    "name=a=b": "\"name='a=b'\"",
+    "batch_size=1,": "batch_size=1, cannot be read",
+    "format=null": "format=null is not allowed",
+    "schedule=null": "schedule=null is not allowed",
+    "horizon=1,2": "horizon=1,2 is several values: [a,b] is a list, -m sweeps them",
+    "horizon=1.5": "horizon='1.5' is not a whole number",
+    "+sampler.seed=3": "sampler.seed is there already: leave the + away",
+    "space.lr=[]": "space.lr.values",
+    "space.lr.values=[0]": "space.lr.values=0 is out of range",
+    "space.lrr=[1]": "axis='lrr' is not known",
+    # what is too large to be meant
+    "num_trials=1e23": "num_trials=99999999999999991611392 is not allowed: use a whole number >= 1",
+    "seeds=9999999999999": "seeds=9999999999999 is not allowed",
+    "seeds=[0,99999999999999999999]": "seeds=99999999999999999999 is not allowed",
+    "horizon=1e13": "horizon=10000000000000 is not allowed",
+    "space.lr.high=1e308": "space.lr.high=1e+308 is out of range: use a number that float32 holds",
+    "space.lr.low=1e-320": "space.lr.low=1e-320 is out of range: use a number that float32 holds",
+    "optimizer.weight_decay=1e300": "optimizer.weight_decay=1e+300 is out of range",
+    "clip_norm=1e300": "clip_norm=1e+300 is out of range",
+    "init_gain=1e300": "init_gain=1e+300 is out of range",
+    "margin_decades=1e308": "margin_decades=1e+308 is not allowed",
+    "model.width=1000000000000": "memory",
+    "model.width=99999999999999999999999": "model.width=99999999999999999999999 is not allowed",
 }
 
 
@@ -220,6 +283,16 @@ def test_bad_input_is_one_clear_line_and_no_folder(tmp_path, capsys, word):
     assert captured.err.count("\n") == 1 and captured.err.startswith("stabsweep: ")
     assert BAD[word] in captured.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_says_clearly_what_it_means_is_understood(tmp_path):
+    words = [word for word in TINY if not word.startswith(("horizon", "num_trials"))]
+    words += ["space.lr=[1e-2,0.1]", "+space.clip_norm=[1,null]", "horizon=2e1", "num_trials=8.0"]
+    assert run([*words, "experiment=null"], tmp_path / "run") in (0, 1)
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["space"]["lr"]["values"] == [0.01, 0.1] and config["horizon"] == 20
+    assert {r.lr for r in read_records(tmp_path / "run")} == {0.01, 0.1}
+    assert {r.point["clip_norm"] for r in read_records(tmp_path / "run")} == {1.0, None}
 
 
 @pytest.mark.parametrize(
@@ -333,6 +406,17 @@ def test_multirun_sweeps_every_model(tmp_path, capsys):
     words += ["-m", "model=mlp,transformer", "horizon=3", f"hydra.sweep.dir={tmp_path}"]
     assert main(words) in (0, 1)
     assert len(list(tmp_path.glob("*/map.png"))) == 2
+
+
+def test_a_sweep_of_a_multirun_that_cannot_be_run_stops_no_other(tmp_path, capsys):
+    words = [word for word in TINY if not word.startswith("horizon")]
+    assert main([*words, "-m", "horizon=10,1,12", f"hydra.sweep.dir={tmp_path}"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1 and "horizon=1 is not allowed" in captured.err
+    horizons = [
+        yaml.safe_load(path.read_text())["horizon"] for path in tmp_path.glob("*/config.yaml")
+    ]
+    assert sorted(horizons) == [10, 12]
 
 
 def test_ctrl_c_in_one_sweep_of_a_multirun_begins_no_other(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from stabsweep.numerals import duration, loss, plural, rate, round_rate, share
+from stabsweep.numerals import duration, loss, plural, rate, round_rate, share, span
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,30 @@ from stabsweep.numerals import duration, loss, plural, rate, round_rate, share
 )
 def test_a_rate_has_two_digits_in_one_style(value, text):
     assert rate(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1e-8, "1.0e-8"), (1.01e-5, "1.01e-5"), (1.02e-5, "1.02e-5"), (-3.16228e-4, "-3.16228e-4")]
+    + [(0.99999, "0.99999"), (1.0, "1"), (123456.0, "1.23456e5"), (100.0, "100"), (None, "–")],
+)
+def test_more_digits_are_written_where_they_are_not_zero(value, text):
+    assert rate(value, digits=6) == text
+    if value is not None:
+        assert float(text) == value
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (2e-3, 3e-3, "2.0e-3 to 3.0e-3"),
+        (1.97, 2.04, "1.97 to 2.04"),
+        (1.996, 2.004, "1.996 to 2.004"),
+    ]
+    + [(1.0, 1.0, "1 to 1"), (None, None, "– to –"), (1.234e-4, 1.233e-4, "1.234e-4 to 1.233e-4")],
+)
+def test_ends_that_differ_are_written_apart(low, high, text):
+    assert span(low, high) == text
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,11 @@ def test_a_pick_that_is_clipped_most_of_the_time_is_a_warning(clip_share):
     assert warned(sweep(clip_share=clip_share), "really a clip axis") == (clip_share > 0.5)
 
 
+@pytest.mark.parametrize(("horizon", "is_short"), [(49, True), (50, False)])
+def test_a_short_horizon_is_a_warning(horizon, is_short):
+    assert warned(sweep(horizon=horizon), "too short to see slow divergence") == is_short
+
+
 def test_seeds_that_disagree_just_above_the_pick_are_a_warning():
     records = [
         replace(r, verdict=Verdict.DIVERGED, final_loss=None)
@@ -288,8 +293,11 @@ def test_trials_that_all_failed_give_their_error():
 
 @pytest.mark.parametrize("word", ["invalid", "peak_not_reached"])
 def test_trials_that_could_not_be_judged_say_why(word):
-    reason = none_of([record(0, 0.1, word), record(1, 0.2, word)])
-    assert reason == f"No trial could be judged. {Verdict[word.upper()].value}"
+    value = f"No trial could be judged. {Verdict[word.upper()].value}"
+    assert none_of([record(0, 0.1, word), record(1, 0.2, word)]) == value
+    failed = record(0, 0.1, "invalid", state="failed", error="no memory")
+    reason = none_of([failed, record(1, 0.1, word, reason="Seen."), record(2, 0.2, word)])
+    assert reason == f"{value} The first: Seen."
 
 
 def test_a_row_in_which_nothing_holds_sends_the_reader_lower():

@@ -122,7 +122,10 @@ BAD = [
     ({"seeds": [0.5]}, r"seeds=0\.5 is not allowed: use a whole number >= 0"),
     ({"seeds": "2"}, r"seeds='2' is not allowed: use a whole number >= 1"),
     ({"seeds": True}, r"seeds=True is not allowed: use a whole number >= 1"),
-    ({"seeds": [2**70]}, r"seeds=1180591620717411303424 is not allowed: use whole numbers up to"),
+    (
+        {"seeds": [2**70]},
+        r"seeds=1180591620717411303424 is not allowed: use a whole number >=",
+    ),
     # device
     ({"device": "gpu"}, r"device='gpu' is not known: use auto, cpu, cuda or cuda:N"),
     ({"device": None}, r"device=None is not known: use auto, cpu, cuda or cuda:N"),
@@ -185,16 +188,20 @@ BAD = [
     # the peak must be reached
     (
         {"horizon": 50, "warmup_steps": 50},
-        r"warmup_steps=50 is not below horizon=50: the peak rate would never be tested; raise",
+        r"warmup_steps=50 is too long for horizon=50: the peak rate is to be held for 16 steps "
+        r"after it; raise horizon, use warmup_steps up to 34$",
     ),
-    ({"horizon": 50, "warmup_steps": 12500}, r"warmup_steps=12500 is not below horizon=50"),
+    ({"horizon": 50, "warmup_steps": 12500}, r"warmup_steps=12500 is too long for horizon=50"),
+    ({"horizon": 50, "warmup_steps": 35}, r"warmup_steps=35 is too long for horizon=50"),
+    ({"horizon": 200, "warmup_steps": 199}, r"warmup_steps=199 .* held for 20 steps after it"),
+    ({"horizon": 4, "warmup_steps": 2}, r"warmup_steps=2 is too long .* warmup_steps up to 1$"),
     (
         {"horizon": 50, "space": space(warmup_steps={"low": 0, "high": 50})},
-        r"space\.warmup_steps=50 is not below horizon=50: the peak rate would never be tested",
+        r"space\.warmup_steps=50 is too long for horizon=50: .* or sweep no warmup \(space=lr\)$",
     ),
     (
         {"horizon": 50, "space": space(warmup_steps=[60, 0, 10])},
-        r"space\.warmup_steps=60 is not below horizon=50",
+        r"space\.warmup_steps=60 is too long for horizon=50",
     ),
 ]
 
@@ -217,9 +224,10 @@ def test_a_broken_model_keeps_its_own_error_as_the_cause():
 # ------------------------------------------------------------------------------ good ones
 
 
-def test_the_warmup_may_last_until_the_step_before_the_last():
-    assert make(horizon=50, warmup_steps=49).fixed["warmup_steps"] == 49
-    make(horizon=50, space=space(warmup_steps=[0, 49]))
+def test_the_warmup_may_last_until_the_peak_can_just_be_held():
+    assert make(horizon=50, warmup_steps=34).fixed["warmup_steps"] == 34
+    make(horizon=200, space=space(warmup_steps=[0, 180]))
+    make(horizon=2, warmup_steps=1)  # The first step is at the peak already.
 
 
 def test_a_swept_warmup_takes_the_place_of_the_fixed_one():

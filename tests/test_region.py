@@ -125,6 +125,47 @@ def test_settling_twice_changes_nothing():
     assert find_region(SPACE, once.records) == once
 
 
+# ------------------------------------------------------------------------------ broken batches
+
+
+def lost(number, lr, step=7, moved: float | None = 1e-3, seed=0, **known) -> Record:
+    known = {"steps": step + 3, "reason": "Lost.", "state": "pruned", **known}
+    return record(
+        number, lr, "diverged", seed=seed, bad_step=step, last_update_ratio=moved, **known
+    )
+
+
+def test_a_failure_that_does_not_wait_for_the_rate_is_the_batch_not_the_rate():
+    records = [lost(0, 1e-4), lost(1, 1e-3), lost(2, 1e-2), lost(3, 1.0, step=2, moved=5.0)]
+    records += [record(4 + n, lr, seed=1) for n, lr in enumerate((1e-4, 1e-3, 1e-2))]
+    region = find_region(SPACE, records)
+    assert verdicts(region) == ["invalid"] * 3 + ["diverged"] + ["converged"] * 3
+    assert region.records[0].reason == (
+        "Lost. Every rate of this seed failed at this step: the batch or the model, not the rate."
+    )
+    assert region.rows[0].best is not None and region.rows[0].cells[0].num_stable == 1
+    assert find_region(SPACE, region.records) == region
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [lost(0, 1e-4), lost(1, 1e-2)],
+        [lost(0, 1e-3), lost(1, 2e-3), lost(2, 9e-3)],
+        [lost(0, 1e-4, moved=0.5), lost(1, 1e-3), lost(2, 1e-2)],
+        [lost(0, 1e-4, moved=None), lost(1, 1e-3), lost(2, 1e-2)],
+        [lost(0, 1e-4, step=9), lost(1, 1e-3), lost(2, 1e-2)],
+        [lost(0, 1e-4), lost(1, 1e-3), lost(2, 1e-2), lost(3, 1e-1, step=8)],
+        [lost(0, 1e-4), lost(1, 1e-3), lost(2, 1e-2), record(3, 1e-1, "collapsed", steps=100)],
+        [record(0, 1e-5, steps=100), lost(1, 1e-4), lost(2, 1e-3), lost(3, 1e-2)],
+        [lost(0, 1e-4), lost(1, 1e-3, seed=1), lost(2, 1e-2, seed=2)],
+    ],
+    ids="few narrow unsteady unknown later later_above went_on learned seeds".split(),
+)
+def test_a_failure_that_the_rate_may_have_made_stays_one(records):
+    assert not any(r.verdict is Verdict.INVALID for r in find_region(SPACE, records).records)
+
+
 # ------------------------------------------------------------------------------ window and band
 
 

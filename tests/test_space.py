@@ -71,6 +71,9 @@ def test_off_is_none_where_it_is_allowed_and_refused_elsewhere(value):
         ("weight_decay", {"a": 1}, ">= 0"),
         ("lr", 10**400, "> 0"),
         ("lr", np.ones((3, 3)), "> 0"),
+        ("lr", 1e39, "1e-38 to 1e+38"),
+        ("lr", 1e-39, "1e-38 to 1e+38"),
+        ("weight_decay", 1e300, "float32"),
         ("init", 3, "name"),
         ("optimizer", None, "name"),
     ],
@@ -94,6 +97,8 @@ def test_a_count_is_a_whole_number_from_its_least_on(value):
     assert f"horizon={value!r}" in refusal(check_count, "horizon", value)
     check_count("horizon", 1)
     check_count("seed", 0, 0)
+    check_count("seed", 2**63 - 1)
+    assert "use a whole number >= 1 and <= 10" in refusal(check_count, "horizon", 11, 1, 10)
 
 
 # ------------------------------------------------------------------------------ an axis

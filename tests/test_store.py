@@ -23,6 +23,7 @@ from stabsweep.store import (
     cut_torn_line,
     read_config,
     read_environment,
+    read_notes,
     read_records,
     read_trace,
     save_outcome,
@@ -89,6 +90,39 @@ def test_the_config_is_read_back_as_it_was_written(tmp_path):
     assert read_config(tmp_path) == {**CONFIG, "seeds": [0, 1]}
     assert list(read_config(tmp_path)) == list(CONFIG)
     assert read_environment(tmp_path) == {"python": "3"}
+
+
+def test_numbers_with_an_exponent_are_numbers_however_they_are_written(tmp_path):
+    new(tmp_path).close()
+    words = {"1e-3": 1e-3, "1E-3": 1e-3, "1e3": 1e3, "1.0e3": 1e3, "1e+3": 1e3, ".5e-1": 0.05}
+    words |= {"-2.e5": -2e5, "10": 10, "0.1": 0.1}
+    lines = [f"- {word}" for word in words]
+    (tmp_path / "config.yaml").write_text("\n".join(["a: 1e-3", "b:", *lines, "c: '1e-3'"]))
+    found = read_config(tmp_path)
+    assert found == {"a": 1e-3, "b": list(words.values()), "c": "1e-3"}
+    (tmp_path / "config.yaml").write_text("a: e3\nb: 1e\nc: 1e3x\nd: 0x1e3\ne: 1.2.3\n")
+    assert list(read_config(tmp_path).values()) == ["e3", "1e", "1e3x", 0x1E3, "1.2.3"]
+
+
+def test_text_that_looks_like_a_number_stays_text(tmp_path):
+    config = {word: [word] for word in ("1e-3", "1E3", "1.5e2", "-1e5", "1e3x", "07", "on")}
+    new(tmp_path, config).close()
+    assert read_config(tmp_path) == config
+
+
+def test_a_machine_whose_numbers_are_not_finite_can_be_written_down(tmp_path):
+    new(tmp_path, CONFIG, {"load": [math.nan, math.inf, 0.5], "speed": np.float32(2)}).close()
+    assert read_environment(tmp_path) == {"load": [None, None, 0.5], "speed": 2.0}
+
+
+def test_notes_are_kept_a_line_each_and_said_once(tmp_path):
+    assert read_notes(tmp_path) == []
+    for _ in range(2):
+        store = new(tmp_path)
+        store.note("engine loop: it draws\nrandom numbers – é")
+        store.note("out of memory")
+        store.close()
+    assert read_notes(tmp_path) == ["engine loop: it draws random numbers – é", "out of memory"]
 
 
 def test_numpy_numbers_in_a_config_become_plain_ones(tmp_path):

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stabsweep.evidence import hold_steps
 from stabsweep.records import Array, Verdict
 from stabsweep.verdict import DEFAULTS, judge, reason_to_stop
 from tests.traces import T, make_trace, train_adding, train_digits, train_quadratic, train_uv
@@ -60,7 +61,14 @@ ROWS = [
     ("collapsed", dict(loss=3 - 2 * np.exp(-STEPS / 40))),
     ("diverged", dict(loss=bump(1e5, 1e3))),
     ("diverged", dict(loss=1.05**STEPS, warmup_steps=300, horizon=T)),
+    ("diverged", dict(loss=-(1.1**STEPS))),
+    ("diverged", dict(loss=2.3 - 1e-3 * 1.15**STEPS, blind=2.3)),
+    ("converged", dict(loss=-np.exp(STEPS / 60))),
+    ("converged", dict(loss=1 - 1e4 * (1 - np.exp(-STEPS / 40)))),
+    ("converged", dict(loss=1 - 10.0 * STEPS)),
     ("peak_not_reached", dict(loss=1 / (1 + STEPS), warmup_steps=200)),
+    ("peak_not_reached", dict(loss=1 / (1 + STEPS), warmup_steps=181)),
+    ("converged", dict(loss=1 / (1 + STEPS), warmup_steps=180)),
     ("converged", dict(loss=1 / (1 + STEPS), warmup_steps=150)),
     ("oscillating", dict(loss=two_levels(0.3, 0.3), clip_coef=0.5, update_ratio=1.0)),
     ("oscillating", dict(loss=hops(0.9), update_ratio=0.1)),
@@ -141,6 +149,47 @@ def test_the_reason_tells_the_story():
     )
     assert (judgement.bad_step, judgement.peak_loss) == (41, 2e7)
     assert math.isnan(judgement.final_loss)
+
+
+CAUSES = [
+    # curves of the run that fails at step 3, and what the reason must say
+    (dict(update_ratio=20.0, grad_norm=1e4),
+     ": the gradient exploded (norm 1.0e4, a step of 20 times the weights), which clip_norm may"),
+    (dict(update_ratio=0.2, grad_norm=1e4),
+     ": the forward pass failed after a step of 0.2 times the weights, so clipping cannot help"),
+    (dict(update_ratio=20.0, clip_coef=0.5),
+     ": the forward pass failed after a step of 20 times the weights though clipped, so clipping"),
+    (dict(update_ratio=0.2, bad="grad_norm"),
+     ": the backward pass overflowed after a step of 0.2 times the weights, so no clip norm can"),
+    (dict(update_ratio=20.0, bad="grad_norm"), ": the gradient exploded (norm 1,"),
+    (dict(update_ratio=math.nan), "Loss was 1 at step 2, not finite from step 3."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("curves", "cause"), CAUSES)
+def test_a_run_that_dies_at_once_says_whether_clipping_could_have_helped(curves, cause):
+    bad, lost = curves.get("bad", "loss"), np.where(STEPS < 3, 1.0, math.nan)
+    curves = {name: curve for name, curve in curves.items() if name != "bad"}
+    judgement = judge(make_trace(**{"loss": np.ones(T), **curves, bad: lost}, start=1.0))
+    assert judgement.verdict is Verdict.DIVERGED and cause in judgement.reason
+    moved = curves["update_ratio"]
+    assert judgement.last_update_ratio == pytest.approx(moved, nan_ok=True)
+    assert judgement.as_fields()["last_update_ratio"] == (None if math.isnan(moved) else moved)
+
+
+@pytest.mark.parametrize(("moved", "cause"), [(0.49, "forward pass"), (0.51, "exploded")])
+def test_a_long_step_is_half_of_the_weights(moved, cause):
+    trace = make_trace(np.where(STEPS < 3, 1.0, math.nan), update_ratio=moved)
+    assert cause in judge(trace).reason
+    assert "forward pass" in judge(trace, replace(DEFAULTS, long_step=1.0)).reason
+
+
+def test_before_the_first_update_it_is_neither_the_rate_nor_the_clip():
+    judgement = judge(make_trace([math.nan, 1.0], start=math.nan))
+    assert judgement.reason == "Loss not finite at step 0, before any update."
+    for word in ("input", "init", "model", "rate", "clipping"):
+        assert word in judgement.verdict.value
+    assert judgement.as_fields()["last_update_ratio"] is None
 
 
 def test_numbers_of_a_judgement():
@@ -310,6 +359,20 @@ def test_warmup_does_not_move_the_quadratic_edge():
         for edge, is_stable in ((1.98, True), (1.995, True), (2.005, False), (2.02, False)):
             judgement = judge(train_quadratic(edge, warmup_steps=warmup_steps))
             assert judgement.verdict.is_stable == is_stable, (warmup_steps, edge, judgement)
+
+
+def test_a_peak_that_is_held_too_shortly_is_not_judged():
+    for num_steps in (40, 200, 400):
+        held = hold_steps(num_steps)
+        for warmup_steps, is_judged in ((num_steps - held, True), (num_steps - held + 1, False)):
+            trace = train_quadratic(2.2, warmup_steps=warmup_steps, num_steps=num_steps)
+            assert judge(trace).verdict.is_judged == is_judged, (num_steps, warmup_steps)
+        for edge, is_stable in ((1.98, True), (2.05, False)):
+            trace = train_quadratic(edge, warmup_steps=num_steps - held, num_steps=num_steps)
+            assert judge(trace).verdict.is_stable == is_stable, (num_steps, edge)
+    for held, words in ((19, "19 steps after a warmup of 181."), (-50, "inside a warmup of 250 ")):
+        trace = train_quadratic(1.0, warmup_steps=T - held)
+        assert words in judge(trace).reason
 
 
 def test_clipping_cannot_hide_an_oscillation(real_traces):

@@ -8,6 +8,7 @@ from stabsweep.engine._base import (
     Setup,
     Starts,
     is_out_of_memory,
+    no_memory,
     trained,
     untrained,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "build",
     "choose",
     "is_out_of_memory",
+    "no_memory",
     "trained",
     "untrained",
 ]

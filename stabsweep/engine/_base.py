@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from stabsweep.engine._lr_scales import LRScales
 from stabsweep.engine._precision import PRECISIONS, Precision
+from stabsweep.errors import BadInput
 from stabsweep.model import initialize
 from stabsweep.optimizer import Optimizer
 from stabsweep.records import CURVES, Array, Trial, Value
@@ -248,7 +249,17 @@ def norm(values: Tensor, dim: int | None = None, keepdim: bool = False) -> Tenso
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that the memory of the device or of the host is used up."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    said = ("can't allocate memory", "size calculation overflowed")
+    is_kind = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return is_kind or any(words in str(error) for words in said)
+
+
+def no_memory() -> BadInput:
+    """The error for a single trial that does not fit."""
+    return BadInput(
+        "out of memory with a single trial: lower the model's size, batch_size or the task's "
+        "length, or choose another device"
+    )
 
 
 TRAIN_NOISE, PROBE_NOISE = 2, 3

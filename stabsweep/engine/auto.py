@@ -81,7 +81,8 @@ def obstacle(setup: Setup, trials: list[Trial], allow_slow: bool = False) -> str
     is_finite = np.isfinite(plain)
     if not np.array_equal(is_finite, np.isfinite(stacked)):
         return "stacked, the model is finite where alone it is not, or the other way round"
-    apart = np.abs(stacked - plain)[is_finite] / np.maximum(np.abs(plain[is_finite]), 1e-12)
+    stacked, plain = stacked[is_finite], plain[is_finite]
+    apart = np.abs(stacked - plain) / np.maximum(np.abs(plain), 1e-12)
     if apart.size and apart.max() > setup.precision.tolerance:
         return f"stacked, the model differs by {apart.max():.1g} from alone"
     return None

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from stabsweep.engine import Chunk, Engine, Setup, build, is_out_of_memory
+from stabsweep.engine import Chunk, Engine, Setup, build, is_out_of_memory, no_memory
+from stabsweep.errors import BadInput
 from stabsweep.records import Trial, Value
 
 Note = Callable[[str], None]
@@ -80,7 +81,10 @@ class Local:
     def _build(self, queue: deque[Trial]) -> Engine:
         point = queue[0].point
         setup = self._make_setup({name: point[name] for name in self._splitting})
-        engine, why = build(self._engine, setup, list(queue), self._cohort_size)
+        try:
+            engine, why = build(self._engine, setup, list(queue), self._cohort_size)
+        except (RuntimeError, MemoryError) as error:
+            raise no_memory() if is_out_of_memory(error) else error from error
         if why not in self._said:
             self._note(f"engine {why}")
             self._said.add(why)
@@ -99,7 +103,7 @@ class Local:
                     self._waiting[key].extendleft(reversed(self._engines[key].trials))
                     self._halve(key)
             except Exception as error:
-                if len(engine.trials) != 1 or is_out_of_memory(error):
+                if len(engine.trials) != 1 or isinstance(error, BadInput):
                     raise
                 (trial,) = engine.trials
                 engine.drop(trial.number)
@@ -112,12 +116,17 @@ class Local:
 
         The caller makes room, not the `except` here: until it is left, the error keeps the frames
         alive, and these the memory.
+
+        Raises:
+            BadInput: it has not, with a single trial.
         """
         try:
             work(self._engines[key])
-        except RuntimeError as error:
-            if not is_out_of_memory(error) or self._engines[key].capacity == 1:
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
                 raise
+            if self._engines[key].capacity == 1:
+                raise no_memory() from error
             return False
         return True
 

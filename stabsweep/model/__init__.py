@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from stabsweep.errors import unknown
+from stabsweep.errors import BadInput, unknown
 from stabsweep.model._init import INITS, check_init, initialize
 from stabsweep.model.mlp import MLP
 from stabsweep.model.rnn import RNN
@@ -60,5 +60,7 @@ def build(name: str, signature: Signature, **args: Any) -> nn.Module:
     allowed = [key for key in inspect.signature(MODELS[name]).parameters if key != "signature"]
     for key in args:
         if key not in allowed:
-            raise unknown(f"model={name}: argument", key, allowed or ["none at all"])
+            if not allowed:
+                raise BadInput(f"model={name} takes no argument: leave {key} away")
+            raise unknown(f"model={name}: argument", key, allowed)
     return MODELS[name](signature, **args)

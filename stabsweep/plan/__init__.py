@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from stabsweep import optimizer as optimizers
-from stabsweep.engine import ENGINES, PRECISIONS, LRScales, Setup
+from stabsweep.engine import ENGINES, PRECISIONS, LRScales, Setup, is_out_of_memory, no_memory
 from stabsweep.errors import BadInput, unknown
-from stabsweep.limits import LIMITS, check_count, check_value
+from stabsweep.evidence import hold_steps
+from stabsweep.limits import LIMITS, MAX_COUNT, check_count, check_margin, check_value
 from stabsweep.model import check_init
 from stabsweep.optimizer import OPTIMIZERS, SCHEDULES
 from stabsweep.plan._arguments import find_device, find_seeds, known, named, optional_count
@@ -37,6 +38,10 @@ COHORT_SIZE = {"cpu": 24, "cuda": 512}
 
 NUM_RUNGS = 10
 """Looks at the losses of a trial, by default: each costs a host synchronisation."""
+
+COUNTS = {"horizon": (2, 10**8), "num_trials": (1, 10**6), "batch_size": (1, MAX_COUNT)}
+"""The least and the most of what is counted. Ours: a trial of more steps and a sweep of more
+trials are slips of the finger."""
 
 FIXED = ("warmup_steps", "clip_norm", "init", "init_gain")
 """Hyperparameters that hold for every trial unless an axis sweeps them."""
@@ -92,15 +97,12 @@ class Plan:
         Raises:
             BadInput: an argument cannot be used.
         """
-        for key in ("horizon", "num_trials", "batch_size"):
-            check_count(key, given[key], low=2 if key == "horizon" else 1)
+        for key, (low, high) in COUNTS.items():
+            check_count(key, given[key], low, high)
         check_count("sampler_seed", given["sampler_seed"], low=0)
         for key, allowed in NAMED.items():
             _check_name(key, given[key], allowed)
-        margin = given["margin_decades"]
-        is_number = isinstance(margin, int | float) and not isinstance(margin, bool)
-        if not is_number or not 0 <= margin < math.inf:
-            raise BadInput(f"margin_decades={margin!r} is not allowed: use a number >= 0")
+        check_margin(given["margin_decades"])
         space = given["space"]
         if not isinstance(space, Space):
             space = Space.parse(with_receivers(space, given))
@@ -123,7 +125,12 @@ class Plan:
             device=device,
             **{key: given[key] for key in _AS_GIVEN},
         )
-        plan._check()
+        try:
+            plan._check()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise no_memory() from error
         return plan
 
     def setup(self, split: Mapping[str, Value]) -> Setup:
@@ -262,11 +269,21 @@ def _check_space(
         longest, key = (axis.values[-1] if axis.values else axis.high), "space.warmup_steps"
     else:
         longest, key = fixed["warmup_steps"], "warmup_steps"
-    if longest is not None and float(longest) >= horizon:
-        raise BadInput(
-            f"{key}={longest:g} is not below horizon={horizon}: the peak rate would never be "
-            "tested; raise horizon or lower the warmup"
-        )
+    _check_hold(key, float(longest or 0), horizon)
+
+
+def _check_hold(key: str, longest: float, horizon: int) -> None:
+    """Whether the peak rate is held for long enough after the longest warmup."""
+    hold = hold_steps(horizon)
+    if longest <= 1 or longest + hold <= horizon:
+        return
+    cure = f"raise horizon, use {key} up to {max(horizon - hold, 1)}"
+    if key.startswith("space."):
+        cure += ", or sweep no warmup (space=lr)"
+    raise BadInput(
+        f"{key}={longest:g} is too long for horizon={horizon}: the peak rate is to be held for "
+        f"{hold} steps after it; {cure}"
+    )
 
 
 def _with_axes(optimizer: Mapping[str, Any], space: Space) -> dict[str, Any]:

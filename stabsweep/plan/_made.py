@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 from stabsweep import model as models
 from stabsweep import optimizer as optimizers
 from stabsweep import task as tasks
-from stabsweep.engine import Setup
+from stabsweep.engine import Setup, is_out_of_memory
 from stabsweep.errors import BadInput
 from stabsweep.limits import CHOICES, LIMITS
 from stabsweep.plan._arguments import named
@@ -171,6 +171,8 @@ def check_made(setup: Setup, given: Any, inits: list[str]) -> None:
         try:
             loss = setup.loss(module, batch)
         except Exception as error:
+            if is_out_of_memory(error):
+                raise
             raise BadInput(
                 f"{key} fails on a batch of task={setup.task.name}, {_shapes(batch)} "
                 f"({one_line(error)}): make it read and answer that"

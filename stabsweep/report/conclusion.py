@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stabsweep.limits import CHOICES
-from stabsweep.numerals import plural, rate, round_rate
+from stabsweep.numerals import plural, rate, round_rate, span
 from stabsweep.pick import Pick
 from stabsweep.records import Point, Value
 from stabsweep.region import Region, Row
@@ -18,10 +18,12 @@ than the rough zone of an edge (0.16 decades where we measured it)."""
 
 
 def value_text(value: Value) -> str:
-    """The value of an axis as a reader writes it: four digits, `off` for none.
+    """The value of an axis as a reader writes it: up to six digits, `off` for none.
+
+    An axis has no finer values (`Axis.at`), so no two rows have one label.
 
     >>> value_text(0.999), value_text(3.1622776), value_text(1e-8), value_text(None)
-    ('0.999', '3.162', '1.0e-8', 'off')
+    ('0.999', '3.16228', '1.0e-8', 'off')
     """
     if value is None:
         return "off"
@@ -31,7 +33,7 @@ def value_text(value: Value) -> str:
         return clean(value, 24)
     if isinstance(value, int) or float(value).is_integer() and abs(value) < 1e6:
         return f"{int(value)}"
-    return f"{value:.4g}" if 0.01 <= abs(value) < 1e4 else rate(value)
+    return f"{value:.6g}" if 0.01 <= abs(value) < 1e4 else rate(value, digits=6)
 
 
 def setting(values: Point) -> str:
@@ -109,15 +111,15 @@ def conclusion(region: Region, pick: Pick, subject: str = "") -> str:
 
 def _without_pick(region: Region) -> str:
     low, high = lr_range(region)
-    span = f"in {rate(low)} to {rate(high)}"
+    where = f"in {span(low, high)}"
     judged = [r for r in region.records if r.state != "failed" and r.verdict.is_judged]
     if not region.records:
         return "nothing known yet, no trial was finished"
     if not judged:
-        return f"nothing known, no trial {span} could be judged"
+        return f"nothing known, no trial {where} could be judged"
     if any(r.verdict.is_stable for r in judged) and region.best_row is None:
-        return f"nothing learned at any learning rate {span}"
-    return f"no safe learning rate {span}"
+        return f"nothing learned at any learning rate {where}"
+    return f"no safe learning rate {where}"
 
 
 def remarks(region: Region, pick: Pick, num_planned: int | None = None) -> list[str]:
@@ -137,10 +139,13 @@ def remarks(region: Region, pick: Pick, num_planned: int | None = None) -> list[
     for name, why in (
         (
             "invalid",
-            "had a loss that was not finite before the first update: look at input and model.",
+            "had a loss that was not finite whatever the rate: look at input, init and model.",
         ),
         ("cut_short", "ended early, stopped for the loss alone: left out of edges and losses."),
-        ("peak_not_reached", "ended inside the warmup and could not be judged: raise horizon."),
+        (
+            "peak_not_reached",
+            "ended inside the warmup or too soon after it and could not be judged: raise horizon.",
+        ),
     ):
         count = sum(outcome(r) == name for r in region.records)
         if count:

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from rich.text import Text
 
-from stabsweep.numerals import duration, loss, plural, rate
+from stabsweep.numerals import duration, loss, plural, rate, span
 from stabsweep.progress import Progress
 from stabsweep.records import Record, Value
 from stabsweep.report._axes import log_ticks, tick_text
@@ -189,7 +189,7 @@ class LiveView:
             text.append(f"{self._edge} edge ", style="bold")
             text.append(rate(progress.edge_lr))
             if progress.edge_low is not None and progress.edge_high is not None:
-                text.append(f" (95%: {rate(progress.edge_low)} to {rate(progress.edge_high)})")
+                text.append(f" (95%: {span(progress.edge_low, progress.edge_high)})")
         elif progress.num_done:
             text.append("edge not met yet", style="dim")
         return text

@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from stabsweep.numerals import duration, loss, rate
+from stabsweep.numerals import duration, loss, rate, span
 from stabsweep.pick import Pick
 from stabsweep.records import Record
 from stabsweep.region import Region, Row
@@ -240,7 +240,7 @@ def _table(head: Iterable[str], body: Iterable[str]) -> list[str]:
 
 
 def _span(ends: tuple[float | None, float | None] | None) -> str:
-    return "–" if ends is None else f"{rate(ends[0])} to {rate(ends[1])}"
+    return "–" if ends is None else span(*ends)
 
 
 def _text(value: object) -> str:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from stabsweep.numerals import duration, loss, plural, rate, share
+from stabsweep.numerals import duration, loss, plural, rate, share, span
 from stabsweep.pick import Pick
 from stabsweep.records import Record
 from stabsweep.region import Region, Row
@@ -28,6 +28,7 @@ def summary(
     num_planned: int | None = None,
     folder: str | Path | None = None,
     seconds: float | None = None,
+    notes: Sequence[str] = (),
 ) -> str:
     """The answer, the edge of every row, the evidence, the warnings, the cost, the files.
 
@@ -40,6 +41,7 @@ def summary(
         num_planned: trials that the sweep was to run.
         folder: where the files are.
         seconds: how long the sweep took.
+        notes: which engine ran and why, and what else the run had to say of itself.
     """
     blocks = [textwrap.fill(conclusion(region, pick, subject), WIDTH)]
     if region.rows:
@@ -51,6 +53,7 @@ def summary(
     cost = []
     if region.records:
         cost += [("Trials", counted(region.records)), ("Pruned", saved(region.records))]
+    cost += [("Engine", "; ".join(note.removeprefix("engine ") for note in notes))] if notes else []
     cost += [("Took", duration(seconds))] if seconds is not None else []
     cost += [("Files", f"{folder}/ {FILES}")] if folder is not None else []
     if cost:
@@ -93,7 +96,7 @@ def edge_table(region: Region, pick: Pick) -> list[str]:
 def _edges(row: Row) -> list[str]:
     edge = row.edge
     known = {
-        "found": [_rate(edge.lr), f"{_rate(edge.low)} to {_rate(edge.high)}"],
+        "found": [_rate(edge.lr), span(edge.low, edge.high)],
         "above": [f"> {_rate(edge.low)}", "not reached"],
         "below": [f"< {_rate(edge.high)}", "nothing held"],
     }

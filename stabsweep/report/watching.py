@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from stabsweep.errors import unknown
-from stabsweep.numerals import duration, loss, rate
+from stabsweep.numerals import duration, loss, rate, span
 from stabsweep.progress import Progress, Silence, Watcher
 from stabsweep.report.live_view import LiveView
 from stabsweep.report.style import clean
@@ -130,10 +130,10 @@ def progress_line(progress: Progress, name: str = "stabsweep") -> str:
     if counts:
         parts.append(" ".join(counts))
     if progress.edge_lr is not None:
-        span = ""
+        interval = ""
         if progress.edge_low is not None and progress.edge_high is not None:
-            span = f" ({rate(progress.edge_low)} to {rate(progress.edge_high)})"
-        parts.append(f"edge {rate(progress.edge_lr)}{span}")
+            interval = f" ({span(progress.edge_low, progress.edge_high)})"
+        parts.append(f"edge {rate(progress.edge_lr)}{interval}")
     if progress.best_lr is not None:
         parts.append(f"best {rate(progress.best_lr)} (loss {loss(progress.best_loss)})")
     return " | ".join(parts)

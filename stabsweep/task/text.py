@@ -37,6 +37,11 @@ class Text(Supervised):
     def __init__(self, path: str | None = None, length: int = 32) -> None:
         check_count("task.length", length)
         text = _topics() if path is None else _read(path)
+        if path is None and len(text) < length + 2:
+            raise BadInput(
+                f"task.length={length} is too long for the default text of {len(text)} characters: "
+                f"use at most {len(text) - 2}, or give a longer text with task.path"
+            )
         if len(text) < length + 2 or len(set(text)) < 2:
             raise BadInput(
                 f"task.path={path} is too short: {len(text)} characters, {len(set(text))} of them "

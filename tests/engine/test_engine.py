@@ -36,6 +36,13 @@ def test_the_probe_is_not_thrown_off_by_rates_that_diverge():
     assert isinstance(engine, Cohort), why
 
 
+def test_the_probe_compares_no_infinities():
+    setup, trials = make_setup("vector", dtype=torch.float32), make_trials({"lr": 1e25})
+    assert math.isinf(train(Loop(setup), trials)[0]["loss"][1])
+    engine, why = build("auto", setup, trials, 4)
+    assert isinstance(engine, Cohort), why
+
+
 def test_the_probe_leaves_no_trace():
     setup = make_setup("mlp", dtype=torch.float32)
     trials = make_trials({"lr": 0.01}, {"lr": 0.1})

@@ -141,6 +141,66 @@ class Parametrized(Net):
         return self.middle(x).tanh()
 
 
+class Twins(Net):
+    """Two modules that share one weight."""
+
+    def add(self):
+        self.middle, self.back = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.back.weight = self.middle.weight
+
+    def between(self, x):
+        return self.back(self.middle(x).tanh())
+
+
+class TiedEmbedding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.readout = nn.Embedding(30, 10), nn.Linear(10, 30, bias=False)
+        self.readout.weight = self.embedding.weight
+
+    def forward(self, inputs):
+        x = self.embedding(inputs.long().clamp(0, 29)).mean(1)
+        return self.readout(x)[:, :10]
+
+
+class Gru(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cells, self.last = self.make(), nn.Linear(6, 10)
+
+    def make(self):
+        return nn.GRU(8, 6, batch_first=True)
+
+    def forward(self, inputs):
+        return self.last(self.cells(inputs.view(-1, 8, 8))[0][:, -1])
+
+
+class Rnn(Gru):
+    def make(self):
+        return nn.RNN(8, 6, batch_first=True)
+
+
+class LstmCells(Gru):
+    """What an nn.LSTM is, step by step."""
+
+    def make(self):
+        return nn.LSTMCell(8, 6)
+
+    def forward(self, inputs):
+        h = c = inputs.new_zeros(len(inputs), 6)
+        for x in inputs.view(-1, 8, 8).unbind(1):
+            h, c = self.cells(x, (h, c))
+        return self.last(h)
+
+
+class Attention(Net):
+    """Without an axis for heads, torch takes its plain form, which stacks."""
+
+    def between(self, x):
+        x = x.view(-1, 4, 2)
+        return nn.functional.scaled_dot_product_attention(x, x, x).flatten(1)
+
+
 STACKING = [
     Net,
     Frozen,
@@ -154,6 +214,12 @@ STACKING = [
     Counter,
     Tied,
     Parametrized,
+    Twins,
+    TiedEmbedding,
+    Gru,
+    Rnn,
+    LstmCells,
+    Attention,
 ]
 
 
@@ -261,6 +327,22 @@ class Lstm(nn.Module):
         return self.last(self.lstm(inputs.view(-1, 8, 8))[0][:, -1])
 
 
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.last = nn.Linear(8, 10)
+
+    def forward(self, inputs):
+        return self.last(self.layer(inputs.view(-1, 8, 8)).mean(1))
+
+
+class FusedAttention(Net):
+    def between(self, x):
+        x = x.view(-1, 1, 4, 2)
+        return nn.functional.scaled_dot_product_attention(x, x, x).flatten(1)
+
+
 class Checkpointed(Net):
     def between(self, x):
         return checkpoint(self.tanh, x, use_reentrant=False)
@@ -335,6 +417,8 @@ FALLING = {
     Item: r"cannot be stacked \(it branches on a value, or reads one out with \.item\(\)\)",
     Choice: r"cannot be stacked \(the shape of a tensor depends on values\)",
     Lstm: r"cannot be stacked \(torch has no batching rule for aten::mkldnn_rnn_layer",
+    Encoder: r"cannot be stacked \(torch has no batching rule for aten::_scaled_dot_product",
+    FusedAttention: r"cannot be stacked \(torch has no batching rule for aten::_scaled_dot_product",
     Checkpointed: r"cannot be stacked \(it uses checkpointing",
     CheckpointedAgain: r"cannot be stacked \(it uses checkpointing",
     Dropout: r"cannot be stacked \(it draws random numbers, as dropout does\)",
@@ -346,7 +430,7 @@ FALLING = {
     InfiniteWhenStacked: r"stacked, the model is finite where alone it is not, or the other way",
     Alias: r"stacked, the model differs by \S+ from alone",
 }
-SLOW = (Lstm, WeightNorm)
+SLOW = (Lstm, WeightNorm, Encoder, FusedAttention)
 QUIET = pytest.mark.filterwarnings(
     # torch says so of a reentrant checkpoint, and of an operation that is vmapped one by one.
     "ignore:None of the inputs have requires_grad",

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from stabsweep.engine import Cohort
+from stabsweep.errors import BadInput
 from stabsweep.executor import Local, local
 from stabsweep.records import Trial
 from tests.laws import Run, make_setup
@@ -239,10 +240,10 @@ def test_the_cohort_is_halved_until_it_fits(where, memory, expected):
 
 
 @pytest.mark.parametrize("where", ["advance", "admit"])
-def test_a_trial_that_does_not_fit_alone_ends_in_the_error(where, memory):
+def test_a_trial_that_does_not_fit_alone_ends_the_sweep_with_what_to_do(where, memory):
     log, notes = memory(0, where), []
     executor = make_local(notes, cohort_size=4)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(BadInput, match="out of memory with a single trial: lower .* batch_size"):
         executor.admit(TRIALS[:4])
         while True:
             executor.advance(5)

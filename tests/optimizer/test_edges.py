@@ -32,7 +32,9 @@ CASES = [
 
 def growth(name, given, rates):
     """Decades a thousand steps that the weight of h = 1 grows by, for each rate."""
-    rule, hyper = build(name, **given, **({} if name == "sgd" else {"eps": EPS}))
+    rule, hyper = build(name, **given)
+    # Beyond what may be configured, which float32 would have to hold.
+    hyper = {**hyper, **({} if name == "sgd" else {"eps": EPS})}
     lr_K1 = torch.tensor(rates, dtype=torch.float64)[:, None] * hyper.get("eps", 1.0)
     columns = {key: torch.full_like(lr_K1, value) for key, value in hyper.items()}
     theta_KP = torch.full_like(lr_K1, 1e-6)

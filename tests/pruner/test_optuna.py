@@ -82,9 +82,9 @@ def test_what_is_left_is_as_it_is_without_a_pruner(swept):
 def test_a_trial_that_is_stopped_in_its_warmup_is_cut_short_too():
     # No horizon was too short for it.
     spec = {**MEDIAN, "args": {"n_startup_trials": 2}}
-    common = {**TINY, "warmup_steps": 50, "cohort_size": 4, "watcher": "off"}
+    common = {**TINY, "warmup_steps": 44, "cohort_size": 4, "watcher": "off"}
     records = stabsweep.sweep(MLP, "digits", SPACE, pruner=spec, **common).region.records
-    early = [r for r in records if r.state == "pruned" and r.steps <= 50]
+    early = [r for r in records if r.state == "pruned" and r.steps <= 44]
     assert any(record.verdict is Verdict.CUT_SHORT for record in early)
     assert not any(record.verdict is Verdict.PEAK_NOT_REACHED for record in records)
 

@@ -2,7 +2,15 @@ import pytest
 
 from stabsweep.numerals import rate
 from stabsweep.report import conclusion
-from stabsweep.report.conclusion import find_pocket, picked_row, remarks, row_label, setting
+from stabsweep.report.conclusion import (
+    find_pocket,
+    picked_row,
+    remarks,
+    row_label,
+    setting,
+    value_text,
+)
+from stabsweep.space import Axis
 
 
 @pytest.mark.parametrize(
@@ -42,12 +50,21 @@ def test_the_headline_cannot_carry_control_characters(sweep):
         ({"warmup_steps": 50}, "50 warmup steps"),
         ({"optimizer": "adamw", "clip_norm": None}, "adamw, clip norm off"),
         ({"beta2": 0.999, "weight_decay": 1e-5}, "beta2 0.999, weight decay 1.0e-5"),
+        ({"beta2": 0.99999, "weight_decay": 1.02e-5}, "beta2 0.99999, weight decay 1.02e-5"),
         ({"optimizer": "{0}{x}"}, "{0}{x}"),
         ({}, ""),
     ],
 )
 def test_a_row_in_words(values, expected):
     assert setting(values) == expected
+
+
+def test_no_two_values_of_an_axis_have_one_label():
+    values = [0.99, 0.999, 0.9999, 0.99999, 0.999999, 1.0, 1e-5, 1.01e-5, 12345.6, 12345.7]
+    assert len({value_text(value) for value in values}) == len(values)
+    for axis in ({"low": 1e-8, "high": 1.0}, {"low": 0.9, "high": 0.99999, "scale": "linear"}):
+        grid = Axis.parse("weight_decay", axis).grid(1000)
+        assert len({value_text(value) for value in grid}) == len(grid)
 
 
 def test_a_row_that_is_a_bin_says_its_range(states):

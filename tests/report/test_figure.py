@@ -5,7 +5,9 @@ import xml.etree.ElementTree as ElementTree
 import matplotlib
 import pytest
 
+from stabsweep.numerals import loss
 from stabsweep.report import draw_report, save_figure
+from stabsweep.report.stability_map import map_info
 from stabsweep.space import Space
 
 NAMES = (
@@ -24,6 +26,25 @@ def test_every_state_can_be_drawn(states, load_trace, state):
     assert said.startswith("AdamW on transformer: ")
     if state == "interrupted":
         assert "Only 40 of 192 trials were run." in said
+
+
+@pytest.mark.parametrize("state", ["whole", "sobol", "negative_losses", "edge_not_reached"])
+def test_the_colour_bar_says_which_end_is_good(states, state):
+    region, pick = states[state]
+    figure = draw_report(region, pick)
+    figure.draw_without_rendering()
+    words = {text.get_text(): axes for axes in figure.axes for text in axes.texts}
+    good = next(axes for text, axes in words.items() if text.startswith("final loss: best "))
+    bad = next(axes for text, axes in words.items() if text.endswith((" worst", " nothing")))
+    bar = figure.axes[figure.axes.index(good) + 1]
+    (mesh,) = (part for part in bar.collections if part.get_array() is not None)
+    assert good.get_position().x1 <= bar.get_position().x0 + 0.02
+    assert bar.get_position().x1 <= bad.get_position().x0 + 0.02
+    shades = mesh.get_cmap()(mesh.norm(mesh.get_array().ravel()))[:, :3].mean(axis=1)
+    left, right = bar.get_xlim()
+    assert left < right and shades[0] < shades[-1], "the lowest loss is the darkest, on the left"
+    best = map_info(region, pick).losses[0]
+    assert f"best {loss(best)}" in next(text for text, axes in words.items() if axes is good)
 
 
 def test_all_states_are_drawn(states):

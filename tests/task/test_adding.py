@@ -40,7 +40,7 @@ def test_the_data_depend_on_their_own_seed_alone():
         ({"length": 1}, "task.length=1 is not allowed: use a whole number >= 2"),
         ({"num_examples": 0}, "task.num_examples=0 is not allowed"),
         ({"seed": -1}, "task.seed=-1 is not allowed: use a whole number >= 0"),
-        ({"seed": 2**64}, "task.seed=18446744073709551616 is too large"),
+        ({"seed": 2**64}, "task.seed=18446744073709551616 is not allowed"),
     ],
 )
 def test_names_the_argument_that_is_wrong(args, message):

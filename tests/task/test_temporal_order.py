@@ -73,7 +73,7 @@ def test_a_gated_net_learns_it_and_a_rate_too_small_stays_blind():
         ({"length": 9}, "task.length=9 is not allowed: use a whole number >= 10"),
         ({"num_examples": 0}, "task.num_examples=0 is not allowed"),
         ({"seed": -1}, "task.seed=-1 is not allowed: use a whole number >= 0"),
-        ({"seed": 2**64}, "task.seed=18446744073709551616 is too large"),
+        ({"seed": 2**64}, "task.seed=18446744073709551616 is not allowed"),
     ],
 )
 def test_names_the_argument_that_is_wrong(args, message):

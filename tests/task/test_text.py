@@ -79,3 +79,8 @@ def test_a_file_that_is_not_there_or_no_file_is_named(tmp_path):
 def test_a_length_below_one_is_refused():
     with pytest.raises(BadInput, match="task.length=0 is not allowed"):
         Text(length=0)
+
+
+def test_a_length_beyond_the_default_text_is_what_is_at_fault():
+    with pytest.raises(BadInput, match=r"task\.length=1000000 is too long for the default text of"):
+        Text(length=10**6)

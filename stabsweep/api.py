@@ -195,8 +195,8 @@ def _run(
     interrupted = False
     watcher.start(known.subject, Progress(planned, len(done), len(done)))
     try:
-        for note in plan.notes:
-            watcher.note(note)
+        for message in plan.notes:
+            note(message)
         run.run()
     except KeyboardInterrupt:
         interrupted = True

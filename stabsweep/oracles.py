@@ -7,15 +7,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
-from stabsweep import optimizer
+from stabsweep import model, optimizer, task
 from stabsweep.api import sweep
 from stabsweep.engine import Cohort, Engine, Loop
 from stabsweep.plan import Plan
 from stabsweep.records import Trial, Verdict
+from stabsweep.signature import Signature
 
 NUM_RATES = 41
 """Learning rates within 10 % of an expected edge: half a per cent apart."""
+
+FROZEN_EPS = 1e60
+"""Beside it gradients count for nothing, however far a run grows before it is stopped for it."""
 
 
 @dataclass(frozen=True)
@@ -79,31 +84,82 @@ def as_table(findings: list[Finding]) -> str:
 
 def _edge(
     expected: float,
-    warmup_steps: int = 0,
+    rule: str = "sgd",
+    unit: float = 1.0,
     eigenvalues: Sequence[float] = (0.01, 0.1, 1.0),
-    **sgd: Any,
+    warmup_steps: int = 0,
+    clip_norm: float | None = None,
+    **hyper: float | bool,
 ) -> Callable[[], float]:
-    """Measures the edge of SGD on a quadratic of sharpness 1 by a sweep around it."""
+    """Measures the edge of an update rule on a quadratic by a sweep around it, in `unit`s."""
 
     def run() -> float:
-        result = sweep(
+        return _swept_edge(
             "vector",
             {"name": "quadratic", "eigenvalues": list(eigenvalues)},
-            {"lr": {"low": 0.9 * expected, "high": 1.1 * expected}},
-            {"name": "sgd", **sgd},
-            horizon=400,
+            expected * unit,
+            {"name": rule, **hyper},
             warmup_steps=warmup_steps,
-            num_trials=NUM_RATES,
-            seeds=1,
-            batch_size=1,
-            engine="cohort",
-            device="cpu",
-            precision="fp64",
-            watcher="off",
-        )
-        return result.region.rows[0].edge.lr or float("nan")
+            clip_norm=clip_norm,
+        ) / unit  # fmt: skip
 
     return run
+
+
+def _swept_edge(
+    name: str, task: Any, expected: float, rule: Mapping[str, Any], **more: Any
+) -> float:
+    """The edge of a model that takes no data, by a sweep of rates within 10 % of it."""
+    result = sweep(
+        name,
+        task,
+        {"lr": {"low": 0.9 * expected, "high": 1.1 * expected}},
+        rule,
+        horizon=400,
+        num_trials=NUM_RATES,
+        seeds=1,
+        batch_size=1,
+        engine="cohort",
+        device="cpu",
+        precision="fp64",
+        watcher="off",
+        **more,
+    )
+    return result.region.rows[0].edge.lr or float("nan")
+
+
+def _frozen(expected: float, rule: str, **hyper: float) -> Callable[[], float]:
+    """Measures an edge of an adaptive rule whose preconditioner does not move.
+
+    An eps far above every gradient freezes it: the sharpness of P^-1 H is 1 / eps, and the edge is
+    counted in eps. The warmup outlasts Adam's bias correction, under which the first steps are
+    too long by far and a stable run is thrown up by many decades.
+    """
+    return _edge(
+        expected, rule, FROZEN_EPS, eigenvalues=(1.0,), warmup_steps=100, eps=FROZEN_EPS, **hyper
+    )
+
+
+def _catapult_edge() -> float:
+    """The edge of the uv model times its first curvature."""
+    start = model.initialize(lambda: model.build("uv", task.build("uv").signature), 0)
+    size = sum(p.detach().double().square().sum().item() for p in start.parameters())
+    curvature = 2 * size / sum(p.numel() for p in start.parameters())
+    lr = _swept_edge("uv", "uv", 4 / curvature, {"name": "sgd", "momentum": 0.0})
+    return lr * curvature
+
+
+def _overflow_step() -> float:
+    """The step at which a ReLU recurrence with 1.5 times the identity leaves float32."""
+    net = model.RNN(Signature("sequence", 1, 1, length=300), cell="relu", hidden=4)
+    pulse_1L1 = torch.zeros(1, 300, 1)
+    pulse_1L1[0, 0] = 1.0
+    with torch.no_grad():
+        for name, parameter in net.recurrence.named_parameters():
+            start = {"weight_hh_l0": 1.5 * torch.eye(4), "weight_ih_l0": torch.full((4, 1), 1.5)}
+            parameter.copy_(start.get(name, torch.zeros(4)))
+        states_L = torch.stack(net.recurrence(pulse_1L1)).amax((1, 2))
+    return float(states_L.isfinite().sum())
 
 
 def _share_oscillating() -> float:
@@ -198,6 +254,8 @@ def _nesterov(momentum: float) -> float:
 
 QUADRATIC = "exact, linear recurrence on a quadratic; measured with torch.optim in float64"
 
+FROZEN = "exact: 2 (1 + beta1) / (1 - beta1), and 2 (1 + momentum) for RMSprop; arXiv 2207.14484"
+
 ORACLES: tuple[Oracle, ...] = (
     Oracle("edge of SGD", 2.0, 0.01, _edge(2.0, momentum=0.0), QUADRATIC),
     Oracle("edge of heavy ball, momentum 0.9", 3.8, 0.01, _edge(3.8, momentum=0.9), QUADRATIC),
@@ -231,11 +289,53 @@ ORACLES: tuple[Oracle, ...] = (
         "exact: warmup cannot move the edge of a quadratic",
     ),
     Oracle(
+        "edge of Adam, frozen, beta1 0.9, in eps",
+        38.0,
+        0.01,
+        _frozen(38.0, "adam"),
+        FROZEN,
+    ),
+    Oracle(
+        "edge of AdamW, frozen, decay 0.1, in eps",
+        2 * 1.9 / (0.1 + 0.1 * 1.9),
+        0.01,
+        _frozen(2 * 1.9 / (0.1 + 0.1 * 1.9), "adamw", weight_decay=0.1 / FROZEN_EPS),
+        "exact: heavy-ball-like recurrence with decoupled decay, derived for this table",
+    ),
+    Oracle(
+        "edge of RMSprop, frozen, momentum 0.9, in eps",
+        3.8,
+        0.01,
+        _frozen(3.8, "rmsprop", momentum=0.9),
+        FROZEN,
+    ),
+    Oracle(
+        "edge of a catapult: uv, times lambda_0",
+        4.0,
+        0.01,
+        _catapult_edge,
+        "exact: f = u.v / sqrt(n), arXiv 2003.02218; the linear edge is 2",
+    ),
+    Oracle(
+        "edge of SGD, clipped at 0.1",
+        2.0,
+        0.01,
+        _edge(2.0, eigenvalues=(1.0,), clip_norm=0.1, momentum=0.0),
+        "exact: beyond 2 clipped steps hop for ever",
+    ),
+    Oracle(
         "clipped beyond the edge: share oscillating",
         1.0,
         0.0,
         _share_oscillating,
         "exact: hops between two points with loss from h lr^2 c^2 / 8 to h lr^2 c^2 / 2",
+    ),
+    Oracle(
+        "ReLU recurrence, 1.5 x identity: overflows at",
+        218.0,
+        0.0,
+        _overflow_step,
+        "exact: 1.5^219 is the first power above the largest float32; no clipping can help",
     ),
     Oracle(
         "at ln 10 or above: share called learned",

@@ -144,9 +144,13 @@ class Trace:
 
 
 def skipped(curves: Array) -> Array:
-    """The steps of (5, T) curves that a gradient scaler left out, (T,); see `Trace.skipped`."""
-    loss, grad_norm, _, update_ratio, _ = np.asarray(curves)
-    return np.isfinite(loss) & ~np.isfinite(grad_norm) & (update_ratio == 0)
+    """The steps of (5, T) curves that a gradient scaler left out, (T,); see `Trace.skipped`.
+
+    An infinite norm is also clipped to nothing, with a coefficient of 0: that is no scaler's doing.
+    """
+    loss, grad_norm, clip_coef, update_ratio, _ = np.asarray(curves)
+    left_out = ~np.isfinite(grad_norm) & (clip_coef == 1) & (update_ratio == 0)
+    return np.isfinite(loss) & left_out
 
 
 @dataclass(frozen=True)

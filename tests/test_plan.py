@@ -144,7 +144,7 @@ BAD = [
         {"optimizer": {"name": "sgd", "nesterov": True, "dampening": 0.1}},
         r"optimizer\.dampening=0\.1 does not go with nesterov=true: use dampening=0",
     ),
-    ({"model": "mpl"}, r"model='mpl' is not known: use one of mlp, .*did you mean mlp"),
+    ({"model": "mpl"}, r"model='mpl' is not known: use one of fractal, mlp, .*did you mean mlp"),
     ({"model": {"name": "mlp", "widht": 3}}, r"model=mlp: argument='widht' is not known: .*width"),
     ({"model": {"name": "mlp", "width": 0}}, r"model\.width=0 is not allowed: use a whole number"),
     ({"model": 3}, r"model=3 is not a choice: give a name, or \{name: "),
@@ -439,3 +439,36 @@ def test_what_an_axis_cannot_feed_is_one_line(given, says):
     with pytest.raises(BadInput, match=says) as caught:
         make(**given)
     assert "\n" not in str(caught.value)
+
+
+def test_a_spectral_init_is_told_with_what_it_does_to_the_gradient():
+    plan = make(
+        model={"name": "rnn", "hidden": 8},
+        task="adding",
+        init="spectral(0.9)",
+        space=space(length={"values": [5, 10], "to": "task"}, optimizer=["sgd", "adam"]),
+    )
+    found = list(plan.notes)
+    assert len(found) == 2
+    number = r"[\d.e-]+"
+    for line, length in zip(found, (5, 10), strict=True):
+        assert re.fullmatch(
+            rf"init spectral\(0\.9\), length={length}: spectral radius 0\.9; gradient through "
+            rf"{length} steps x {number} \(rho\^{length - 1} = {number}\)",
+            line,
+        )
+
+
+def test_every_spectral_init_of_an_axis_is_told_and_no_other():
+    inits = ["default", "spectral(0.5)", "spectral(1.5)", "orthogonal"]
+    plan = make(model="rnn", task="adding", space=space(init=inits))
+    assert [line.partition(":")[0] for line in plan.notes] == [f"init {i}" for i in inits[1:3]]
+    assert list(make(model="rnn", task="adding", init="orthogonal").notes) == []
+    gated = make(model={"name": "rnn", "cell": "gru"}, task="adding", init="spectral(1)")
+    assert list(gated.notes) == []
+
+
+def test_a_spectral_init_that_overflows_is_told():
+    given = {"model": {"name": "rnn", "cell": "relu"}, "task": {"name": "adding", "length": 150}}
+    (line,) = make(**given, init="spectral(3)").notes
+    assert "the gradient through 150 steps is not finite (rho^149 = 1.2e71)" in line

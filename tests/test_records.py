@@ -5,7 +5,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from stabsweep.records import CURVES, VERDICTS, Record, Verdict, finite
+from stabsweep.records import CURVES, VERDICTS, Record, Verdict, finite, skipped
 from tests.traces import make_trace
 
 FULL = Record(
@@ -107,3 +107,11 @@ def test_a_truncated_trace_is_shorter_in_every_curve_and_the_same_otherwise():
 def test_finite_is_the_float_or_none():
     assert finite(np.float32(0.5)) == 0.5 and type(finite(np.float32(0.5))) is float
     assert finite(math.nan) is None and finite(-math.inf) is None
+
+
+def test_what_a_scaler_left_out_is_not_what_was_clipped_to_nothing():
+    usual = np.array([1.0, 1.0, 1.0, 0.1, 0.01])
+    left_out = np.array([1.0, math.inf, 1.0, 0.0, 0.01])
+    clipped_to_nothing = np.array([1.8e19, math.inf, 0.0, 0.0, 0.01])
+    curves = np.stack([usual, left_out, clipped_to_nothing], 1)
+    assert skipped(curves).tolist() == [False, True, False]

@@ -10,6 +10,8 @@ from torch import nn
 
 from stabsweep.errors import BadInput, unknown
 from stabsweep.model._init import INITS, check_init, initialize
+from stabsweep.model._spectral import Spectrum, find_spectrum
+from stabsweep.model.fractal import Fractal
 from stabsweep.model.mlp import MLP
 from stabsweep.model.rnn import RNN
 from stabsweep.model.transformer import Transformer
@@ -19,20 +21,24 @@ from stabsweep.model.vector import Vector
 from stabsweep.signature import Signature
 
 __all__ = [
+    "Fractal",
     "INITS",
     "MLP",
     "MODELS",
     "RNN",
+    "Spectrum",
     "Transformer",
     "UV",
     "Vector",
     "build",
     "check_init",
+    "find_spectrum",
     "from_target",
     "initialize",
 ]
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = {
+    "fractal": Fractal,
     "mlp": MLP,
     "rnn": RNN,
     "transformer": Transformer,

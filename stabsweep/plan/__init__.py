@@ -26,6 +26,7 @@ from stabsweep.plan._made import (
     with_arguments,
     with_receivers,
 )
+from stabsweep.plan._spectra import spectrum_note
 from stabsweep.pruner import PRUNERS
 from stabsweep.records import Point, Value
 from stabsweep.sampler import SAMPLERS
@@ -169,8 +170,14 @@ class Plan:
 
     @property
     def notes(self) -> list[str]:
-        """What the tasks have to say at the start."""
-        return [note for note in dict.fromkeys(t.note for t in self._tasks.values()) if note]
+        """What a reader should know before the first trial, a line each: of data and inits."""
+        notes = [task.note for task in self._tasks.values() if task.note]
+        spectral = [i for i in _inits(self.space, self.fixed) if i.startswith("spectral")]
+        for split in self._splits() if spectral else ():
+            made = {axis.name: split[axis.name] for axis in self.space if axis.to in ARGUMENTS[:2]}
+            setup = self.setup(split)
+            notes += filter(None, (spectrum_note(setup, init, made) for init in spectral))
+        return list(dict.fromkeys(notes))
 
     def _arguments(self, of: str, point: Point) -> dict[str, Value]:
         """What axes give to the model, the task or the optimizer."""

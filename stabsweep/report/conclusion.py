@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from stabsweep.limits import CHOICES
 from stabsweep.numerals import plural, rate, round_rate, span
-from stabsweep.pick import Pick
+from stabsweep.pick import CLIP_SHARE, Pick
 from stabsweep.records import Point, Value
-from stabsweep.region import Region, Row
+from stabsweep.region import Cell, Region, Row
 from stabsweep.report.style import clean, outcome
 
 PHRASES = {"warmup_steps": "{} warmup steps", "optimizer": "{}", "init": "{} init"}
@@ -22,8 +22,10 @@ def value_text(value: Value) -> str:
 
     An axis has no finer values (`Axis.at`), so no two rows have one label.
 
-    >>> value_text(0.999), value_text(3.1622776), value_text(1e-8), value_text(None)
-    ('0.999', '3.16228', '1.0e-8', 'off')
+    >>> value_text(0.999), value_text(3.1622776), value_text(1e-8), value_text(1e6)
+    ('0.999', '3.16228', '1.0e-8', '1.0e6')
+    >>> value_text(20000), value_text(0.0), value_text(None)
+    ('20000', '0', 'off')
     """
     if value is None:
         return "off"
@@ -31,7 +33,7 @@ def value_text(value: Value) -> str:
         return str(value).lower()
     if isinstance(value, str):
         return clean(value, 24)
-    if isinstance(value, int) or float(value).is_integer() and abs(value) < 1e6:
+    if isinstance(value, int) or float(value).is_integer() and abs(value) < 1e4:
         return f"{int(value)}"
     return f"{value:.6g}" if 0.01 <= abs(value) < 1e4 else rate(value, digits=6)
 
@@ -125,10 +127,14 @@ def _without_pick(region: Region) -> str:
 def remarks(region: Region, pick: Pick, num_planned: int | None = None) -> list[str]:
     """What a reader should know before trusting the answer, a sentence each.
 
-    The pick's warnings, then what they do not say: trials that failed with an error or could not
-    be judged, and stable trials far above the edge.
+    The pick's warnings, then what they do not say: where clipping sets the step (first, if it does
+    at most rates), trials that failed with an error or could not be judged, and stable trials
+    far above the edge.
     """
     found = list(pick.warnings)
+    clipped, share = _clip_axis(region)
+    if clipped:
+        found.insert(0 if share > 0.5 else len(found), clipped)
     missing = (num_planned or 0) - len(region.records)
     if missing > 0 and not any(text.startswith("Only ") for text in found):
         found.append(f"Only {len(region.records)} of {num_planned} trials were run.")
@@ -157,6 +163,35 @@ def remarks(region: Region, pick: Pick, num_planned: int | None = None) -> list[
             f"{rate(min(pocket))}): a pocket, not a place to train."
         )
     return found
+
+
+def clip_share(part: Row | Cell) -> float:
+    """Share of clipped steps, the mean over the trials that held; 0 when none did."""
+    cells = part.cells if isinstance(part, Row) else (part,)
+    shares = [r.clip_share for c in cells for r in c.judged if r.verdict.is_stable]
+    return sum(shares) / len(shares) if shares else 0.0
+
+
+def _clip_axis(region: Region) -> tuple[str, float]:
+    """Where most steps are clipped and the rate only scales what is left; at which share of rates.
+
+    Above the edge every clipped run is clipped all along, so only rates that held are counted.
+    """
+    held = [[cell for cell in row.cells if cell.num_stable] for row in region.rows]
+    engaged = [[cell for cell in cells if clip_share(cell) > CLIP_SHARE] for cells in held]
+    count = sum(map(len, engaged))
+    if not count:
+        return "", 0.0
+    fullest = sorted(range(len(held)), key=lambda n: -len(engaged[n]))
+    rows = [setting(region.rows[n].values) for n in fullest if engaged[n]]
+    more = [plural(len(rows) - 2, "more row")] if len(rows) > 2 else []
+    where = "; ".join([*rows[:2], *more])
+    total = sum(map(len, held))
+    text = (
+        f"The learning rate axis is really a clip axis at {count} of {plural(total, 'rate')} that "
+        f"held, where most steps were clipped{': ' if where else ''}{where}."
+    )
+    return text, count / total
 
 
 def find_pocket(region: Region) -> list[float]:

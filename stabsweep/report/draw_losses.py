@@ -47,6 +47,7 @@ def draw_losses(axes: Axes, info: LossInfo) -> None:
         _draw_line(axes, info, number)
     _draw_levels(axes, info)
     _draw_lane(axes)
+    height = _free_height(axes, info)
     for lr, style in ((info.edge_lr, "-"), (info.pick_lr, ":")):
         if lr is not None:
             axes.axvline(lr, ymax=1 - LANE, color=INK, lw=1.3, ls=style, alpha=0.75, zorder=1)
@@ -57,7 +58,7 @@ def draw_losses(axes: Axes, info: LossInfo) -> None:
             word = f" {'edge' if style == '-' else 'pick'} "
             side = "left" if to_right else "right"
             axes.text(
-                lr, 0.68, word, ha=side, transform=axes.get_xaxis_transform(), fontsize="small",
+                lr, height, word, ha=side, transform=axes.get_xaxis_transform(), fontsize="small",
                 path_effects=halo(), zorder=6,
             )  # fmt: skip
     _draw_marks(axes, info)
@@ -164,6 +165,15 @@ def _draw_levels(axes: Axes, info: LossInfo) -> None:
                 0.36, loss, text, transform=level, ha="center", va="bottom", fontsize="small",
                 color=MUTED, path_effects=halo(), zorder=6,
             )  # fmt: skip
+
+
+def _free_height(axes: Axes, info: LossInfo) -> float:
+    """Where on the panel, from 0 to 1, a word stands clear of the words on the level lines."""
+    levels = [(info.lr_range[0], v) for v in (info.blind, info.initial) if v is not None]
+    taken = [axes.transAxes.inverted().transform(axes.transData.transform(at))[1] for at in levels]
+    # A word on a line takes up to a tenth above it; another's middle lies in the upper part.
+    free = [h for h in (0.68, 0.58, 0.48) if all(not -0.05 < h - y < 0.1 for y in taken)]
+    return float(free[0]) if free else 0.38
 
 
 def _draw_marks(axes: Axes, info: LossInfo) -> None:

@@ -182,7 +182,6 @@ def draw_colour_bar(figure: Figure | SubFigure, spec: SubplotSpec, info: MapInfo
     if norm is None or info.losses is None:
         return
     best, worst = info.losses
-    words = "blind, knows nothing" if info.blind_ends_scale else "worst"
     grid = spec.subgridspec(1, 3, width_ratios=[1.25, 1.2, 1.6], wspace=0.01)
     left, middle, right = (figure.add_subplot(grid[0, n]) for n in range(3))
     bar = figure.colorbar(ScalarMappable(norm, LOSS_MAP), cax=middle, orientation="horizontal")
@@ -191,7 +190,7 @@ def draw_colour_bar(figure: Figure | SubFigure, spec: SubplotSpec, info: MapInfo
     bar.outline.set_visible(False)  # type: ignore[operator]
     for axes, x, align, text in (
         (left, 1, "right", f"final loss: best {loss(best)}"),
-        (right, 0, "left", f"{loss(worst)} {words}"),
+        (right, 0, "left", f"{loss(worst)} {info.bad_end}"),
     ):
         axes.axis("off")
         axes.text(x, 0.5, text, ha=align, va="center", in_layout=False, parse_math=False)

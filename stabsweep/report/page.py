@@ -13,11 +13,18 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from stabsweep.numerals import duration, loss, rate, span
+from stabsweep.numerals import duration, loss, rate, share, span
 from stabsweep.pick import Pick
 from stabsweep.records import Record
 from stabsweep.region import Region, Row
-from stabsweep.report.conclusion import conclusion, picked_row, remarks, row_label, value_text
+from stabsweep.report.conclusion import (
+    clip_share,
+    conclusion,
+    picked_row,
+    remarks,
+    row_label,
+    value_text,
+)
 from stabsweep.report.style import STYLES, clean, count_outcomes, outcome, sentence
 from stabsweep.report.summary import counted, saved
 
@@ -129,7 +136,7 @@ def _rows(region: Region, pick: Pick) -> list[str]:
     chosen = picked_row(region, pick)
     head = (
         names, "edge", "95% interval", "safe edge", "usable edge", "good band", "window", "best",
-        "loss at best",
+        "loss at best", "clipped steps",
     )  # fmt: skip
     body = []
     for number, row in enumerate(region.rows):
@@ -139,7 +146,8 @@ def _rows(region: Region, pick: Pick) -> list[str]:
     note = (
         "Edge: half of the trials fail there. Safe edge: 5% fail, for the worst seed. Usable edge: "
         "above it more than half of what can be learned is lost. Good band: within a tenth of the "
-        "best. Window: from too slow to the usable edge. The pick's row is bold."
+        "best. Window: from too slow to the usable edge. Clipped steps: of the trials that held. "
+        "The pick's row is bold."
     )
     return ["<h2>Where the edge is</h2>", f'<p class="quiet">{note}</p>', *_table(head, body)]
 
@@ -161,6 +169,7 @@ def _row_cells(row: Row) -> list[str]:
         _span(row.window),
         rate(row.best.lr if row.best else None),
         loss(row.best.loss if row.best else None),
+        share(clip_share(row)),
     ]
 
 

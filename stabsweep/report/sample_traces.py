@@ -28,6 +28,9 @@ MAX_TRACES = 6
 MAX_POINTS = 240
 """Points of a drawn curve; longer ones are cut into buckets that keep their extremes."""
 
+MAX_SPAN = 1e9
+"""Factor by which a curve is followed up or down from where it started."""
+
 IMPORTANCE = (
     "converged", "diverged", "collapsed", "too_slow", "degraded", "spiky", "oscillating",
     "recovered", "invalid", "cut_short", "peak_not_reached",
@@ -145,9 +148,12 @@ def _limits(finite: Array, record: Record) -> tuple[float, float, bool]:
     levels = [v for v in (record.blind_loss, record.initial_loss, *finite[:1]) if v is not None]
     values = np.array([*finite, *levels] or [0.0, 1.0])
     low, high = float(values.min()), float(values.max())
+    start = max(levels, default=0.0)
+    if low >= 0 and start > 0:
+        # Both ways from the start, which must stay in sight: what falls to nothing, what runs away.
+        low, high = max(low, start / MAX_SPAN), min(high, start * MAX_SPAN)
     log = low > 0 and high > LOG_SPAN * low
     if log:
-        high = min(high, low * 1e9)
         return low / (high / low) ** 0.06, high * (high / low) ** 0.06, True
     if low <= 0 and levels:
         # A loss that may be negative cannot be logarithmic: cut a runaway off instead.

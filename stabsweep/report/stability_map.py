@@ -84,7 +84,7 @@ class MapInfo:
         losses: the loss at the good and at the bad end of the colour scale; None when nothing
             learned.
         log_loss: whether the colour scale is logarithmic.
-        blind_ends_scale: whether the bad end is the blind loss.
+        bad_end: what the bad end of the colour scale is, in words.
         counts: outcome -> number of trials.
         has_gaps: whether parts of the map hold no trial.
         pick: None without a recommendation.
@@ -95,7 +95,7 @@ class MapInfo:
     lr_range: tuple[float, float]
     losses: tuple[float, float] | None
     log_loss: bool
-    blind_ends_scale: bool
+    bad_end: str
     counts: dict[str, int]
     has_gaps: bool
     pick: MapPick | None
@@ -132,7 +132,7 @@ def map_info(region: Region, pick: Pick) -> MapInfo:
         low, high = low / 2, high * 2
     low, high = min([low, *(c.low for c in cells)]), max([high, *(c.high for c in cells)])
     covered = sum(math.log(c.high / c.low) for c in cells)
-    losses, blind_ends_scale = loss_scale(region.records)
+    losses, bad_end = loss_scale(region.records)
     counts = dict.fromkeys(STYLES, 0)
     for record in region.records:
         counts[outcome(record)] += 1
@@ -142,7 +142,7 @@ def map_info(region: Region, pick: Pick) -> MapInfo:
         (low, high),
         losses,
         losses is not None and losses[0] > 0 and losses[1] > LOG_SPAN * losses[0],
-        blind_ends_scale,
+        bad_end,
         {name: count for name, count in counts.items() if count},
         covered < 0.98 * max(len(rows), 1) * math.log(high / low),
         spot,
@@ -168,23 +168,25 @@ def cell_parts(cell: Cell) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def loss_scale(records: Sequence[Record]) -> tuple[tuple[float, float] | None, bool]:
-    """Best and worst loss of the colour scale, and whether the worst is the blind loss.
+def loss_scale(records: Sequence[Record]) -> tuple[tuple[float, float] | None, str]:
+    """Best and worst loss of the colour scale, and what the worst is, in words.
 
-    Only what learned counts, so that one insane loss cannot flatten the map; 1 trial is enough.
+    It is the blind loss, or the initial loss for a task that has none. Only what learned counts,
+    so that one insane loss cannot flatten the map; 1 trial is enough.
     """
     learned = [r for r in records if outcome(r) in ON_SCALE and r.final_loss is not None]
     losses = np.array([r.final_loss for r in learned], float)
     losses = losses[np.isfinite(losses)]
     if not len(losses):
-        return None, False
+        return None, ""
     best = float(losses.min())
     blinds = [r.blind for r in learned if r.blind is not None and math.isfinite(r.blind)]
     blind = float(np.median(blinds)) if blinds else -math.inf
     if blind > best:
-        return (best, blind), True
+        has_blind = any(r.blind_loss is not None for r in learned)
+        return (best, blind), "blind, knows nothing" if has_blind else "untrained"
     worst = float(np.quantile(losses, 0.9))
-    return (best, worst if worst > best else best + max(abs(best) * 0.1, 1e-12)), False
+    return (best, worst if worst > best else best + max(abs(best) * 0.1, 1e-12)), "worst"
 
 
 def cell_bounds(lrs: Sequence[float], width: float | None = None) -> list[tuple[float, float]]:

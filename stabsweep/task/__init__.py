@@ -13,6 +13,7 @@ from stabsweep.task._order import BatchOrder
 from stabsweep.task.adding import Adding
 from stabsweep.task.arrays import Arrays
 from stabsweep.task.digits import Digits
+from stabsweep.task.fractal import Fractal
 from stabsweep.task.quadratic import Quadratic
 from stabsweep.task.regression import Regression
 from stabsweep.task.sequential_digits import SequentialDigits
@@ -28,6 +29,7 @@ __all__ = [
     "Batches",
     "CannotStack",
     "Digits",
+    "Fractal",
     "Quadratic",
     "Regression",
     "SequentialDigits",
@@ -45,6 +47,7 @@ TASKS: Mapping[str, Callable[..., Task]] = {
     "adding": Adding,
     "arrays": Arrays,
     "digits": Digits,
+    "fractal": Fractal,
     "quadratic": Quadratic,
     "regression": Regression,
     "sequential_digits": SequentialDigits,

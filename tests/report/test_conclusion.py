@@ -1,8 +1,13 @@
+from dataclasses import replace
+
 import pytest
 
 from stabsweep.numerals import rate
+from stabsweep.pick import CLIP_SHARE
+from stabsweep.region import find_region
 from stabsweep.report import conclusion
 from stabsweep.report.conclusion import (
+    clip_share,
     find_pocket,
     picked_row,
     remarks,
@@ -99,3 +104,39 @@ def test_remarks_say_what_else_to_know(states):
     assert any("inside the warmup" in text for text in said)
     region, pick = states["interrupted"]
     assert sum("of 192 trials" in text for text in remarks(region, pick, 192)) == 1
+
+
+def clipped(region, share):
+    """The region with `share(record)` of each trial's steps clipped."""
+    return find_region(region.space, [replace(r, clip_share=share(r)) for r in region.records])
+
+
+def test_where_most_steps_are_clipped_the_axis_is_called_a_clip_axis(states):
+    region, pick = states["two_axes"]
+    region = clipped(region, lambda r: 0.9 if r.point["clip_norm"] == 0.25 else 0.4)
+    rows = [row for row in region.rows if row.values["clip_norm"] == 0.25]
+    held = [cell for row in rows for cell in row.cells if cell.num_stable]
+    every = [cell for row in region.rows for cell in row.cells if cell.num_stable]
+    (said,) = [text for text in remarks(region, pick) if "clip axis" in text]
+    assert said == remarks(region, pick)[len(pick.warnings)]
+    assert f"a clip axis at {len(held)} of {len(every)} rates that held" in said
+    assert said.endswith(
+        "where most steps were clipped: sgd, clip norm 0.25; adamw, clip norm 0.25."
+    )
+
+
+def test_failing_trials_do_not_make_it_a_clip_axis(states):
+    region, pick = states["two_axes"]
+    above = clipped(region, lambda r: 0.0 if r.verdict.is_stable else 1.0)
+    assert not any("clip axis" in text for text in remarks(above, pick))
+    assert {clip_share(row) for row in above.rows} == {0.0}
+    half = clipped(region, lambda r: CLIP_SHARE)
+    assert not any("clip axis" in text for text in remarks(half, pick))
+
+
+def test_rows_beyond_the_second_are_counted(states):
+    region, pick = states["two_axes"]
+    said = remarks(clipped(region, lambda r: 1.0), pick)[0]
+    assert said.endswith("; 4 more rows.")
+    region, pick = states["one_strip"]
+    assert remarks(clipped(region, lambda r: 1.0), pick)[0].endswith("most steps were clipped.")

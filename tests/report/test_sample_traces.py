@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +61,15 @@ def test_a_runaway_is_logarithmic_and_bounded(sweep):
     region, _ = sweep
     info = trace_info(region, region.records[0], np.geomspace(1, 1e35, 60))
     assert info.log_loss and info.loss_range[1] < 1e11
+
+
+def test_the_start_stays_in_sight_of_what_falls_to_nothing(sweep):
+    region, _ = sweep
+    record = replace(region.records[0], initial_loss=1.0, blind_loss=None)
+    info = trace_info(region, record, np.geomspace(1, 1e-40, 60))
+    assert info.log_loss and info.loss_range[0] < 1e-9 < 1 < info.loss_range[1] < 10
+    vanished = trace_info(region, record, np.r_[1.0, 20.0, np.zeros(50)])
+    assert vanished.log_loss and vanished.loss_range[1] > 20
 
 
 def test_a_negative_loss_is_never_logarithmic(sweep):

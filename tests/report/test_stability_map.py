@@ -73,8 +73,14 @@ def test_the_colour_scale_comes_from_what_learned(records, expected):
 
 
 def test_one_loss_without_a_blind_loss_still_has_a_scale():
-    (low, high), is_blind = loss_scale([replace(record(), blind_loss=None)])
-    assert low < high and not is_blind
+    (low, high), word = loss_scale([replace(record(), blind_loss=None)])
+    assert low < high and word == "worst"
+
+
+def test_the_bad_end_of_the_scale_is_called_what_it_is():
+    assert loss_scale([record(loss=1.0)])[1] == "blind, knows nothing"
+    nothing_to_ignore = replace(record(loss=1.0), blind_loss=None, initial_loss=9.0)
+    assert loss_scale([nothing_to_ignore]) == ((1.0, 9.0), "untrained")
 
 
 def test_rows_of_numbers_grow_upwards_and_names_are_read_from_the_top(states):

@@ -16,6 +16,8 @@ PAIRS = [
     ("mlp", "sequential_digits", {"step": "row"}),
     ("mlp", "adding", {"num_examples": 50}),
     ("mlp", "regression", {}),
+    ("fractal", "fractal", {}),
+    ("mlp", "fractal", {"num_inputs": 3}),
     ("rnn", "sequential_digits", {"step": "row"}),
     ("rnn", "sequential_digits", {"step": "pixel"}),
     ("rnn", "adding", {"num_examples": 50}),

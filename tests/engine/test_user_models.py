@@ -118,6 +118,22 @@ class Counter(Net):
         return x / self.calls
 
 
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.last = nn.Linear(8, 10)
+
+    def forward(self, inputs):
+        return self.last(self.layer(inputs.view(-1, 8, 8)).mean(1))
+
+
+class FusedAttention(Net):
+    def between(self, x):
+        x = x.view(-1, 1, 4, 2)
+        return nn.functional.scaled_dot_product_attention(x, x, x).flatten(1)
+
+
 class Tied(Net):
     def add(self):
         self.middle = nn.Linear(8, 8)
@@ -212,6 +228,8 @@ STACKING = [
     BatchStatistics,
     Norm,
     Counter,
+    Encoder,
+    FusedAttention,
     Tied,
     Parametrized,
     Twins,
@@ -327,22 +345,6 @@ class Lstm(nn.Module):
         return self.last(self.lstm(inputs.view(-1, 8, 8))[0][:, -1])
 
 
-class Encoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-        self.last = nn.Linear(8, 10)
-
-    def forward(self, inputs):
-        return self.last(self.layer(inputs.view(-1, 8, 8)).mean(1))
-
-
-class FusedAttention(Net):
-    def between(self, x):
-        x = x.view(-1, 1, 4, 2)
-        return nn.functional.scaled_dot_product_attention(x, x, x).flatten(1)
-
-
 class Checkpointed(Net):
     def between(self, x):
         return checkpoint(self.tanh, x, use_reentrant=False)
@@ -417,8 +419,6 @@ FALLING = {
     Item: r"cannot be stacked \(it branches on a value, or reads one out with \.item\(\)\)",
     Choice: r"cannot be stacked \(the shape of a tensor depends on values\)",
     Lstm: r"cannot be stacked \(torch has no batching rule for aten::mkldnn_rnn_layer",
-    Encoder: r"cannot be stacked \(torch has no batching rule for aten::_scaled_dot_product",
-    FusedAttention: r"cannot be stacked \(torch has no batching rule for aten::_scaled_dot_product",
     Checkpointed: r"cannot be stacked \(it uses checkpointing",
     CheckpointedAgain: r"cannot be stacked \(it uses checkpointing",
     Dropout: r"cannot be stacked \(it draws random numbers, as dropout does\)",
@@ -430,7 +430,7 @@ FALLING = {
     InfiniteWhenStacked: r"stacked, the model is finite where alone it is not, or the other way",
     Alias: r"stacked, the model differs by \S+ from alone",
 }
-SLOW = (Lstm, WeightNorm, Encoder, FusedAttention)
+SLOW = (Lstm, WeightNorm)
 QUIET = pytest.mark.filterwarnings(
     # torch says so of a reentrant checkpoint, and of an operation that is vmapped one by one.
     "ignore:None of the inputs have requires_grad",

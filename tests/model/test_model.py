@@ -98,5 +98,5 @@ def test_an_unknown_model_or_argument_gets_a_suggestion():
         model.build("transfomer", SIGNATURES["tokens"])
     with pytest.raises(BadInput, match=r"model=mlp: argument='widht' is not known.*mean width"):
         model.build("mlp", SIGNATURES["vector"], widht=3)
-    with pytest.raises(BadInput, match="model=vector: argument='n' is not known"):
+    with pytest.raises(BadInput, match="model=vector takes no argument: leave n away"):
         model.build("vector", SIGNATURES["nothing"], n=3)

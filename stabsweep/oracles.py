@@ -19,7 +19,7 @@ from stabsweep.signature import Signature
 NUM_RATES = 41
 """Learning rates within 10 % of an expected edge: half a per cent apart."""
 
-FROZEN_EPS = 1e60
+FROZEN_EPS = 1e30
 """Beside it gradients count for nothing, however far a run grows before it is stopped for it."""
 
 

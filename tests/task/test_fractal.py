@@ -41,7 +41,7 @@ def test_the_data_depend_on_their_own_seed_alone():
         ({"num_inputs": 0}, "task.num_inputs=0 is not allowed: use a whole number >= 1"),
         ({"num_examples": 1}, "task.num_examples=1 is not allowed: use a whole number >= 2"),
         ({"seed": -1}, "task.seed=-1 is not allowed: use a whole number >= 0"),
-        ({"seed": 2**64}, "task.seed=18446744073709551616 is too large"),
+        ({"seed": 2**64}, "task.seed=18446744073709551616 is not allowed: use a whole number"),
     ],
 )
 def test_names_the_argument_that_is_wrong(args, message):

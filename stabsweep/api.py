@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from stabsweep import confirm as tests
 from stabsweep import environment, executor, mirror, pruner, report, sampler
 from stabsweep.errors import BadInput
-from stabsweep.pick import MARGIN_DECADES
+from stabsweep.pick import MARGIN_DECADES, Pick
 from stabsweep.plan import Plan
 from stabsweep.progress import Progress, Watcher
+from stabsweep.proof import Proof, proven
 from stabsweep.records import Record
-from stabsweep.result import Result
+from stabsweep.result import Result, known_proofs
 from stabsweep.run import Run
 from stabsweep.space import Space
 from stabsweep.store import Store, read_config, read_notes, read_records
@@ -54,6 +56,8 @@ def sweep(
     device: str = "auto",
     precision: str = "fp32",
     margin_decades: float = MARGIN_DECADES,
+    confirm: bool | str = "auto",
+    stress: bool | str = "auto",
     folder: str | Path | None = None,
     storage: str | None = None,
     watcher: Watcher | str = "auto",
@@ -92,6 +96,10 @@ def sweep(
         precision: `fp32`, `fp64`, `bf16` (autocast), `bf16_pure` (weights too) or `fp16` (autocast,
             with a loss scale, one trial at a time), unless swept.
         margin_decades: distance of the pick from the safe edge, in powers of ten.
+        confirm: train the pick with three unseen seeds and three times the horizon before it is
+            given; where it fails it moves down.
+        stress: train it with other batch sizes, widths, depths and orders too; `auto` for the
+            reference models.
         folder: result folder. One that holds the same sweep is gone on with; None keeps nothing.
         storage: URL of an Optuna storage that gets a copy of every finished trial, for dashboards
             and other tools: `sqlite:///sweep.db`. It is not part of the sweep: `resume` is given it
@@ -192,12 +200,15 @@ def _run(
         list(done),
     )
     began = time.perf_counter()
-    interrupted = False
+    interrupted, proofs = False, known_proofs(folder) if folder else []
     watcher.start(known.subject, Progress(planned, len(done), len(done)))
     try:
         for message in plan.notes:
             note(message)
         run.run()
+        found = Result.find(plan.space, run.records, config)
+        if found.pick.lr not in {proof.record.lr for proof in proofs}:
+            proofs = _prove(plan, found.pick, watcher)
     except KeyboardInterrupt:
         interrupted = True
     except OSError as error:
@@ -215,6 +226,7 @@ def _run(
         plan.space,
         run.records,
         config,
+        proofs,
         folder=folder,
         seconds=time.perf_counter() - began,
         interrupted=interrupted,
@@ -223,6 +235,17 @@ def _run(
     if folder:
         result.save_report()
     return result
+
+
+def _prove(plan: Plan, pick: Pick, watcher: Watcher) -> list[Proof]:
+    """Puts a pick to the tests that the plan asks for."""
+    if not pick.is_ok:
+        return []
+    proofs = tests.confirm(plan, pick, watcher.note) if plan.confirm else []
+    pick = proven(pick, proofs)
+    if plan.stress and pick.is_ok:
+        proofs += tests.stress(plan, pick, watcher.note)
+    return proofs
 
 
 def _mirror(storage: str, folder: Path | None, subject: str, watcher: Watcher) -> mirror.Mirror:

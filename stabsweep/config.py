@@ -44,6 +44,8 @@ class Schema:
     precision: str = MISSING
     lr_scales: Any = MISSING
     margin_decades: float = MISSING
+    confirm: Any = MISSING
+    stress: Any = MISSING
     storage: Any = MISSING
     progress: str = MISSING
     format: str = MISSING

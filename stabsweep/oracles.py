@@ -122,6 +122,8 @@ def _swept_edge(
         engine="cohort",
         device="cpu",
         precision="fp64",
+        confirm=False,
+        stress=False,
         watcher="off",
         **more,
     )
@@ -177,6 +179,8 @@ def _share_oscillating() -> float:
         engine="cohort",
         device="cpu",
         precision="fp64",
+        confirm=False,
+        stress=False,
         watcher="off",
     )
     verdicts = [record.verdict for record in result.region.records]
@@ -194,6 +198,8 @@ def _share_learned_at_blind() -> float:
         num_trials=16,
         seeds=1,
         device="cpu",
+        confirm=False,
+        stress=False,
         watcher="off",
     )
     at_blind = [r for r in result.region.records if (r.final_loss or 99.0) > 0.99 * np.log(10)]
@@ -227,6 +233,8 @@ def _curves(kind: type[Engine], rule: Mapping[str, Any], num_trials: int) -> np.
             "device": "cpu",
             "precision": "fp64",
             "margin_decades": 0.0,
+            "confirm": False,
+            "stress": False,
         }
     )
     curves = []

@@ -39,6 +39,7 @@ class Pick:
         evidence: `trials` at or below the pick in its row and how many are `stable`; `seeds`,
             `horizon`, `trials_total`.
         warnings: what the reader should know before trusting it, a sentence each.
+        proofs: runs of the pick under other conditions: how many `tests` it `held`, which `failed`.
     """
 
     status: str
@@ -52,6 +53,7 @@ class Pick:
     blind_loss: float | None = None
     evidence: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    proofs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_ok(self) -> bool:

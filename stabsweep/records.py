@@ -216,6 +216,23 @@ class Record:
         """The blind loss, or the initial loss for a task that has none."""
         return self.initial_loss if self.blind_loss is None else self.blind_loss
 
+    def with_curves(self, curves: Array, warmup_steps: int) -> Trace:
+        """The trace of which the record is the summary.
+
+        Args:
+            curves: (5, T) in the order of `CURVES`.
+            warmup_steps: of the trial; a record has it only where it was swept.
+        """
+        return Trace(
+            **dict(zip(CURVES, curves, strict=True)),
+            # A number that was not finite is None in a record.
+            initial_loss=math.nan if self.initial_loss is None else self.initial_loss,
+            blind_loss=self.blind_loss,
+            horizon=self.horizon,
+            warmup_steps=warmup_steps,
+            displacement=math.nan if self.displacement is None else self.displacement,
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values; what is not finite becomes None."""
         plain = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}

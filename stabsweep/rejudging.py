@@ -18,7 +18,7 @@ from stabsweep import report
 from stabsweep.errors import BadInput, unknown
 from stabsweep.evidence import DEFAULTS, Thresholds
 from stabsweep.numerals import plural
-from stabsweep.records import CURVES, Array, Record, Trace, Verdict
+from stabsweep.records import CURVES, Array, Record, Verdict
 from stabsweep.result import Result, load
 from stabsweep.shift import Shift, find_shifts
 from stabsweep.store import THRESHOLDS, read_records, read_trace, replace_records, save_yaml
@@ -232,20 +232,8 @@ def _judged(
 ) -> Record:
     """The record with what its curves say now."""
     warmup = record.point.get("warmup_steps", config.get("warmup_steps", 0))
-    trace = Trace(
-        **dict(zip(CURVES, curves, strict=True)),
-        # A number that was not finite is None in a record.
-        initial_loss=_number(record.initial_loss),
-        blind_loss=record.blind_loss,
-        horizon=record.horizon,
-        warmup_steps=int(warmup or 0),
-        displacement=_number(record.displacement),
-    )
+    trace = record.with_curves(curves, int(warmup or 0))
     return replace(record, **judge(trace, thresholds).as_fields())
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _curves(folder: Path, record: Record) -> Array | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,12 @@ from typing import Any
 import pandas as pd
 
 from stabsweep import report
+from stabsweep.drift import find_drift
 from stabsweep.errors import BadInput
 from stabsweep.limits import check_count, check_margin
 from stabsweep.pick import Pick, find_pick
-from stabsweep.records import Record, Value
+from stabsweep.proof import Proof, proven
+from stabsweep.records import Array, Record, Value
 from stabsweep.region import Region, find_region
 from stabsweep.space import Space
 from stabsweep.store import (
@@ -22,10 +24,12 @@ from stabsweep.store import (
     read_config,
     read_environment,
     read_notes,
+    read_proofs,
     read_records,
     read_thresholds,
     read_trace,
     save_outcome,
+    save_proofs,
 )
 
 NEUTRAL: Mapping[str, Value] = {
@@ -51,6 +55,7 @@ class Result:
         seconds: how long the run took; None when it was loaded.
         interrupted: whether it was ended by Ctrl-C.
         notes: which engine ran and why, and whether cohorts were halved, a line each.
+        proofs: what the pick was put through after the sweep.
     """
 
     region: Region
@@ -60,10 +65,16 @@ class Result:
     seconds: float | None = None
     interrupted: bool = False
     notes: tuple[str, ...] = ()
+    proofs: tuple[Proof, ...] = ()
 
     @classmethod
     def find(
-        cls, space: Space, records: Sequence[Record], config: Mapping[str, Any], **known: Any
+        cls,
+        space: Space,
+        records: Sequence[Record],
+        config: Mapping[str, Any],
+        proofs: Sequence[Proof] = (),
+        **known: Any,
     ) -> Result:
         """The result that a set of records gives.
 
@@ -71,13 +82,17 @@ class Result:
             space: what was swept.
             records: the trials that have ended.
             config: what was asked for.
+            proofs: what the pick was put through.
             known: the other attributes.
         """
         region = find_region(space, records)
         fixed = {"optimizer": _name(config["optimizer"])}
         fixed |= {name: config[name] for name, off in NEUTRAL.items() if config[name] != off}
         pick = find_pick(region, fixed, config["margin_decades"], config["num_planned"])
-        return cls(region, pick, config, **known)
+        folder = known.get("folder")
+        if folder and pick.is_ok:
+            pick = _with_drift(pick, region, config, folder)
+        return cls(region, proven(pick, proofs), config, proofs=tuple(proofs), **known)
 
     @property
     def records(self) -> pd.DataFrame:
@@ -139,6 +154,8 @@ class Result:
         assert self.folder is not None
         try:
             save_outcome(self.folder, self.region.records, self.pick.as_dict())
+            if self.proofs:
+                save_proofs(self.folder, [proof.as_dict() for proof in self.proofs])
             report.save_figure(self.plot(), self.folder)
             judged_with = read_thresholds(self.folder)
             page = report.render_page(
@@ -161,6 +178,33 @@ class Result:
             raise BadInput(f"cannot write the report to {self.folder}: {error.strerror}") from None
 
 
+def _with_drift(pick: Pick, region: Region, config: Mapping[str, Any], folder: Path) -> Pick:
+    """The pick with a warning when the edge of its row moves with the length of the run."""
+    values = {axis.name: pick.hyperparameters[axis.name] for axis in region.space.row_axes}
+    load = partial(_curves, folder)
+    warmup = int(config.get("warmup_steps") or 0)
+    drift = find_drift(region.space, region.records, values, load, warmup)
+    if drift is None or not drift.is_moving:
+        return pick
+    return replace(pick, warnings=(*pick.warnings, str(drift)))
+
+
+def _curves(folder: Path, record: Record) -> Array | None:
+    """The curves of a record; None where they cannot be read."""
+    try:
+        return read_trace(folder, record)
+    except (OSError, ValueError, EOFError):
+        return None
+
+
+def known_proofs(folder: Path) -> list[Proof]:
+    """What the pick of a folder was put through; nothing where that cannot be read."""
+    try:
+        return [Proof.from_dict(plain) for plain in read_proofs(folder)]
+    except (KeyError, TypeError):
+        return []
+
+
 def load(folder: str | Path) -> Result:
     """The result of a folder that a sweep has written, read anew from its records.
 
@@ -174,7 +218,8 @@ def load(folder: str | Path) -> Result:
         check_margin(config["margin_decades"])
         check_count("num_planned", config["num_planned"], low=0)
         space, notes = Space.parse(config["space"]), tuple(read_notes(folder))
-        return Result.find(space, records, config, folder=folder, notes=notes)
+        proofs = known_proofs(folder)
+        return Result.find(space, records, config, proofs, folder=folder, notes=notes)
     except KeyError as error:
         raise BadInput(f"{folder}/config.yaml lacks the key {error}") from None
 

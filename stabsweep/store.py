@@ -257,6 +257,21 @@ def _without_nan(plain: Any) -> Any:
     return json.loads(json.dumps(plain), parse_constant=lambda _: None)
 
 
+def save_proofs(folder: Path, proofs: Iterable[Mapping[str, Any]]) -> None:
+    """Writes what the pick was put through, one JSON line a run."""
+    lines = [json.dumps(proof, allow_nan=False) + "\n" for proof in proofs]
+    (folder / "proofs.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def read_proofs(folder: Path) -> list[dict[str, Any]]:
+    """What `save_proofs` wrote; nothing where there is no such file, or a torn one."""
+    try:
+        text = (folder / "proofs.jsonl").read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+    except (OSError, ValueError):
+        return []
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}

@@ -184,7 +184,7 @@ def test_which_engine_ran_and_why_is_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Cohort, "advance", small)
     watcher, folder = Witness(), tmp_path / "run"
-    common = {**TINY, "watcher": watcher, "cohort_size": 8}
+    common = {**TINY, "watcher": watcher, "cohort_size": 8, "confirm": False, "stress": False}
     notes = stabsweep.sweep(MLP, "digits", SPACE, folder=folder, **common).notes
     assert notes == tuple(watcher.notes) and len(notes) == 2
     assert notes[0] == "engine cohort: up to 8 trials as one program"

@@ -72,6 +72,7 @@ def test_a_sweep_writes_everything_that_it_promises(swept):
         "map.svg",
         "notes.txt",
         "pick.yaml",
+        "proofs.jsonl",
         "records.jsonl",
         "report.html",
         "traces",

@@ -40,6 +40,7 @@ class Setup:
         device: where to train.
         precision: formats of weights and products.
         lr_scales: factors of the learning rate for some of the parameters.
+        order_shift: added to the seed for the batches' order: the same weights, another order.
     """
 
     build_model: Callable[[], nn.Module]
@@ -52,6 +53,7 @@ class Setup:
     device: torch.device
     precision: Precision = PRECISIONS["fp32"]
     lr_scales: LRScales = field(default_factory=LRScales)
+    order_shift: int = 0
 
     @property
     def dtype(self) -> torch.dtype:
@@ -212,8 +214,8 @@ class Starts:
     def order(self, trial: Trial) -> BatchOrder:
         """The batches of a trial: the same for every trial with its seed."""
         if trial.seed not in self.orders:
-            num_examples = self.setup.task.num_examples
-            self.orders[trial.seed] = BatchOrder(trial.seed, num_examples, self.setup.batch_size)
+            num_examples, seed = self.setup.task.num_examples, trial.seed + self.setup.order_shift
+            self.orders[trial.seed] = BatchOrder(seed, num_examples, self.setup.batch_size)
         return self.orders[trial.seed]
 
     @torch.no_grad()

@@ -21,6 +21,7 @@ from stabsweep.plan._arguments import find_device, find_seeds, known, named, opt
 from stabsweep.plan._made import (
     check_made,
     check_optimizer,
+    is_reference,
     make_task,
     model_builder,
     with_arguments,
@@ -67,6 +68,8 @@ class Plan:
         cohort_size, rung_steps: as given, or chosen.
         device: where to train.
         margin_decades: distance of the pick from the safe edge.
+        confirm, stress: whether the pick is put to the test.
+        order_shift: added to every seed for the order of the batches, see `Setup`.
     """
 
     space: Space
@@ -89,6 +92,9 @@ class Plan:
     rung_steps: int
     device: torch.device
     margin_decades: float
+    confirm: bool
+    stress: bool
+    order_shift: int = 0
     _tasks: dict[tuple[Any, ...], Task] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -124,6 +130,8 @@ class Plan:
                 given, "rung_steps", max(math.ceil(given["horizon"] / NUM_RUNGS), 1)
             ),
             device=device,
+            confirm=_switch("confirm", given["confirm"], True),
+            stress=_switch("stress", given["stress"], is_reference(given["model"])),
             **{key: given[key] for key in _AS_GIVEN},
         )
         try:
@@ -154,6 +162,7 @@ class Plan:
             device=self.device,
             precision=PRECISIONS[str(split.get("precision", self.precision))],
             lr_scales=LRScales(self.lr_scales, self._rates("lr_scale"), self._rates("lr")),
+            order_shift=self.order_shift,
         )
 
     def task_of(self, point: Point) -> Task:
@@ -173,7 +182,7 @@ class Plan:
         """What a reader should know before the first trial, a line each: of data and inits."""
         notes = [task.note for task in self._tasks.values() if task.note]
         spectral = [i for i in _inits(self.space, self.fixed) if i.startswith("spectral")]
-        for split in self._splits() if spectral else ():
+        for split in self.splits() if spectral else ():
             made = {axis.name: split[axis.name] for axis in self.space if axis.to in ARGUMENTS[:2]}
             setup = self.setup(split)
             notes += filter(None, (spectrum_note(setup, init, made) for init in spectral))
@@ -188,7 +197,7 @@ class Plan:
         patterns = {axis.name: axis.pattern(of) for axis in self.space}
         return {name: pattern for name, pattern in patterns.items() if pattern}
 
-    def _splits(self) -> Iterator[dict[str, Value]]:
+    def splits(self) -> Iterator[dict[str, Value]]:
         """All values of the splitting axes, combined."""
         axes = self.space.splitting
         for values in itertools.product(*(axis.values for axis in axes)):
@@ -197,7 +206,7 @@ class Plan:
     def _check(self) -> None:
         """Whether every program can be built, and every model answers its task."""
         seen = set()
-        for split in self._splits():
+        for split in self.splits():
             setup = self.setup(split)
             if setup.task.is_batched and "batch_size" in split:
                 raise BadInput(
@@ -228,6 +237,13 @@ _AS_GIVEN = (
 def _check_name(key: str, given: Any, allowed: Any) -> None:
     if not isinstance(given, str) or given not in allowed:
         raise unknown(key, given, allowed)
+
+
+def _switch(key: str, given: Any, auto: bool) -> bool:
+    """True or false; `auto` is what is right without being asked."""
+    if given != "auto" and not isinstance(given, bool):
+        raise BadInput(f"{key}={given!r} is no switch: use auto, true or false")
+    return auto if given == "auto" else given
 
 
 def _lr_scales(given: Any) -> dict[str, float]:

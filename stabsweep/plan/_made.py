@@ -138,6 +138,11 @@ def _called(given: Callable[..., Any], more: Mapping[str, Any]) -> Any:
         ) from error
 
 
+def is_reference(given: Any) -> bool:
+    """Whether a model is one of ours, whose arguments are known."""
+    return isinstance(given, str | Mapping) and named("model", given)["name"] != "user"
+
+
 def check_made(setup: Setup, given: Any, inits: list[str]) -> None:
     """Whether the model of a setup can be built and drawn, and answers its task.
 

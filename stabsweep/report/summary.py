@@ -48,6 +48,7 @@ def summary(
         blocks.append("\n".join(edge_table(region, pick)))
     answer = [("Use", " ".join(pick.overrides()))] if pick.is_ok else []
     answer += [("Why" if pick.is_ok else "Why not", pick.reason)]
+    answer += [("Tested", tested(pick))] if pick.proofs and pick.is_ok else []
     answer += [("Note", remark) for remark in remarks(region, pick, num_planned)]
     blocks.append("\n".join(entry(*words) for words in answer))
     cost = []
@@ -59,6 +60,14 @@ def summary(
     if cost:
         blocks.append("\n".join(entry(*words) for words in cost))
     return "\n\n".join(blocks)
+
+
+def tested(pick: Pick) -> str:
+    """What the pick went through after it was found: `survives 11 of 12 ...; failed: ...`."""
+    proofs = pick.proofs
+    text = f"survives {proofs['held']} of {proofs['tests']} runs that it was not chosen by"
+    failed = "; ".join(proofs["failed"])
+    return f"{text}. Failed: {failed}." if failed else f"{text}."
 
 
 def entry(word: str, text: str) -> str:

@@ -19,6 +19,18 @@ from stabsweep.signature import Signature
 NUM_RATES = 41
 """Learning rates within 10 % of an expected edge: half a per cent apart."""
 
+QUIET: Mapping[str, Any] = {"device": "cpu", "confirm": False, "stress": False, "watcher": "off"}
+"""Of every sweep here: on the device whose values are known, and for its records alone."""
+
+EXACT: Mapping[str, Any] = {
+    **QUIET,
+    "horizon": 400,
+    "batch_size": 1,
+    "engine": "cohort",
+    "precision": "fp64",
+}
+"""Of a sweep without data."""
+
 FROZEN_EPS = 1e30
 """Beside it gradients count for nothing, however far a run grows before it is stopped for it."""
 
@@ -115,17 +127,9 @@ def _swept_edge(
         task,
         {"lr": {"low": 0.9 * expected, "high": 1.1 * expected}},
         rule,
-        horizon=400,
         num_trials=NUM_RATES,
         seeds=1,
-        batch_size=1,
-        engine="cohort",
-        device="cpu",
-        precision="fp64",
-        confirm=False,
-        stress=False,
-        watcher="off",
-        **more,
+        **{**EXACT, **more},
     )
     return result.region.rows[0].edge.lr or float("nan")
 
@@ -172,16 +176,9 @@ def _share_oscillating() -> float:
         {"lr": {"low": 2.1, "high": 100.0}},
         {"name": "sgd", "momentum": 0.0},
         clip_norm=0.1,
-        horizon=400,
         num_trials=20,
         seeds=2,
-        batch_size=1,
-        engine="cohort",
-        device="cpu",
-        precision="fp64",
-        confirm=False,
-        stress=False,
-        watcher="off",
+        **EXACT,
     )
     verdicts = [record.verdict for record in result.region.records]
     return verdicts.count(Verdict.OSCILLATING) / len(verdicts)
@@ -197,10 +194,7 @@ def _share_learned_at_blind() -> float:
         horizon=100,
         num_trials=16,
         seeds=1,
-        device="cpu",
-        confirm=False,
-        stress=False,
-        watcher="off",
+        **QUIET,
     )
     at_blind = [r for r in result.region.records if (r.final_loss or 99.0) > 0.99 * np.log(10)]
     return sum(record.verdict.is_learned for record in at_blind) / len(at_blind)

@@ -84,7 +84,7 @@ SWEEP = {
 def test_a_sweep_proves_its_pick_and_keeps_the_proofs(tmp_path):
     swept = stabsweep.sweep(**SWEEP, folder=tmp_path)
     assert swept.pick.is_ok and swept.pick.proofs["tests"] == 13
-    assert f"survives {swept.pick.proofs['held']} of 13 runs" in swept.summary()
+    assert f"Survives {swept.pick.proofs['held']} of 13 runs" in swept.summary()
     assert len(read_proofs(tmp_path)) >= 13
     stored = yaml.safe_load((tmp_path / "pick.yaml").read_text())
     assert stored["proofs"]["tests"] == 13

@@ -124,6 +124,16 @@ def _without_pick(region: Region) -> str:
     return f"no safe learning rate {where}"
 
 
+def proof_text(pick: Pick) -> str:
+    """What the pick went through after it was found: `Survives 11 of 12 ...`; empty if nothing."""
+    proofs = pick.proofs
+    if not pick.is_ok or not proofs:
+        return ""
+    text = f"Survives {proofs['held']} of {proofs['tests']} runs that it was not chosen by"
+    failed = "; ".join(proofs["failed"])
+    return f"{text}. Failed: {failed}." if failed else f"{text}."
+
+
 def remarks(region: Region, pick: Pick, num_planned: int | None = None) -> list[str]:
     """What a reader should know before trusting the answer, a sentence each.
 

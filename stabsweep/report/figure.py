@@ -15,7 +15,7 @@ from matplotlib.figure import Figure, SubFigure
 from stabsweep.pick import Pick
 from stabsweep.region import Region
 from stabsweep.report._axes import dress
-from stabsweep.report.conclusion import conclusion, remarks
+from stabsweep.report.conclusion import conclusion, proof_text, remarks
 from stabsweep.report.draw_losses import draw_losses, draw_row_names
 from stabsweep.report.draw_map import draw_colour_bar, draw_legend, draw_map
 from stabsweep.report.loss_curves import loss_info
@@ -108,7 +108,10 @@ def _headline(region: Region, pick: Pick, subject: str, num_planned: int | None)
     lines = [
         _Line(piece, 16, 0.33, "bold", INK) for part in parts for piece in textwrap.wrap(part, 92)
     ]
-    lines += [_Line(part, 11.5, 0.24) for part in textwrap.wrap(clean(pick.reason), 140)]
+    lines += [
+        _Line(part, 11.5, 0.24)
+        for part in textwrap.wrap(clean(f"{pick.reason} {proof_text(pick)}"), 140)
+    ]
     for remark in remarks(region, pick, num_planned)[:3]:
         text = textwrap.shorten(remark, 150, placeholder=" ...")
         lines.append(_Line(text, 11.5, 0.31, "normal", "#5C4400", "#FFF3CD"))

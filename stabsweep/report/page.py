@@ -21,6 +21,7 @@ from stabsweep.report.conclusion import (
     clip_share,
     conclusion,
     picked_row,
+    proof_text,
     remarks,
     row_label,
     value_text,
@@ -84,7 +85,8 @@ def render_page(
         seconds: how long the sweep took.
     """
     headline = conclusion(region, pick, subject)
-    body = [f"<h1>{_text(headline)}</h1>", f"<p>{_text(pick.reason)}</p>"]
+    reason = f"{pick.reason} {proof_text(pick)}"
+    body = [f"<h1>{_text(headline)}</h1>", f"<p>{_text(reason)}</p>"]
     body += [
         f'<p class="warn">{_text(remark)}</p>' for remark in remarks(region, pick, num_planned)
     ]

@@ -10,7 +10,14 @@ from stabsweep.numerals import duration, loss, plural, rate, share, span
 from stabsweep.pick import Pick
 from stabsweep.records import Record
 from stabsweep.region import Region, Row
-from stabsweep.report.conclusion import axis_label, conclusion, picked_row, remarks, row_label
+from stabsweep.report.conclusion import (
+    axis_label,
+    conclusion,
+    picked_row,
+    proof_text,
+    remarks,
+    row_label,
+)
 from stabsweep.report.style import STYLES, clean, count_outcomes
 
 WIDTH = 80
@@ -48,7 +55,7 @@ def summary(
         blocks.append("\n".join(edge_table(region, pick)))
     answer = [("Use", " ".join(pick.overrides()))] if pick.is_ok else []
     answer += [("Why" if pick.is_ok else "Why not", pick.reason)]
-    answer += [("Tested", tested(pick))] if pick.proofs and pick.is_ok else []
+    answer += [("Tested", proof_text(pick))] if proof_text(pick) else []
     answer += [("Note", remark) for remark in remarks(region, pick, num_planned)]
     blocks.append("\n".join(entry(*words) for words in answer))
     cost = []
@@ -60,14 +67,6 @@ def summary(
     if cost:
         blocks.append("\n".join(entry(*words) for words in cost))
     return "\n\n".join(blocks)
-
-
-def tested(pick: Pick) -> str:
-    """What the pick went through after it was found: `survives 11 of 12 ...; failed: ...`."""
-    proofs = pick.proofs
-    text = f"survives {proofs['held']} of {proofs['tests']} runs that it was not chosen by"
-    failed = "; ".join(proofs["failed"])
-    return f"{text}. Failed: {failed}." if failed else f"{text}."
 
 
 def entry(word: str, text: str) -> str:

@@ -3,13 +3,14 @@ from dataclasses import replace
 import pytest
 
 from stabsweep.numerals import rate
-from stabsweep.pick import CLIP_SHARE
+from stabsweep.pick import CLIP_SHARE, Pick
 from stabsweep.region import find_region
 from stabsweep.report import conclusion
 from stabsweep.report.conclusion import (
     clip_share,
     find_pocket,
     picked_row,
+    proof_text,
     remarks,
     row_label,
     setting,
@@ -140,3 +141,12 @@ def test_rows_beyond_the_second_are_counted(states):
     assert said.endswith("; 4 more rows.")
     region, pick = states["one_strip"]
     assert remarks(clipped(region, lambda r: 1.0), pick)[0].endswith("most steps were clipped.")
+
+
+def test_what_a_pick_went_through_is_told_with_what_failed():
+    proofs = {"held": 11, "tests": 12, "failed": ["double the width: diverged"]}
+    pick = Pick("ok", "Far below the edge.", 0.1, proofs=proofs)
+    assert proof_text(pick) == (
+        "Survives 11 of 12 runs that it was not chosen by. Failed: double the width: diverged."
+    )
+    assert proof_text(replace(pick, proofs={})) == proof_text(replace(pick, status="none")) == ""

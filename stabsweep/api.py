@@ -23,7 +23,7 @@ from stabsweep.records import Record
 from stabsweep.result import Result, known_proofs
 from stabsweep.run import Run
 from stabsweep.space import Space
-from stabsweep.store import Store, read_config, read_notes, read_records
+from stabsweep.store import DERIVED, Store, read_config, read_notes, read_records
 from stabsweep.study import Study, rehearse
 from stabsweep.task import Task
 
@@ -85,7 +85,8 @@ def sweep(
         init: `default` (torch's), `xavier`, `kaiming`, `orthogonal`, `zeros`, `normal(std)` or
             `spectral(radius)`, unless swept.
         init_gain: factor of all weight matrices, unless swept.
-        sampler: `grid`, `random`, `sobol`, `tpe`, or `{"name": ..., **arguments}`: any Optuna
+        sampler: `grid`, `random`, `sobol`, `boundary` (few trials, near the edge; it stops when the
+            edge is known), `tpe`, or `{"name": ..., **arguments}`: any Optuna
             sampler is `{"name": "optuna", "target": "module:attribute", "args": {...}}`.
         sampler_seed: seed of the points themselves.
         pruner: `divergence`, `none`, or `{"name": "optuna", "target": ..., "args": {...}}`.
@@ -130,7 +131,7 @@ def resume(
         BadInput: it is no such folder, or its model or task was a Python object.
     """
     config = read_config(Path(folder))
-    config.pop("num_planned", None)
+    config = {key: value for key, value in config.items() if key not in DERIVED}
     for key in ("model", "task"):
         if isinstance(config.get(key), Mapping) and "python" in config[key]:
             raise BadInput(
@@ -181,9 +182,10 @@ def _run(
 
     copy = _mirror(storage, folder, known.subject, watcher) if storage else None
     told = copy.add if copy else None
+    study = Study(plan.space, rule, stopper, plan.seeds, planned, done, told)
     run = Run(
         plan.space,
-        Study(plan.space, rule, stopper, plan.seeds, planned, done, told),
+        study,
         executor.Local(
             plan.setup,
             [axis.name for axis in plan.space.splitting],
@@ -206,6 +208,11 @@ def _run(
         for message in plan.notes:
             note(message)
         run.run()
+        if study.ending:
+            config |= {"num_planned": study.num_trials, "ending": study.ending}
+            watcher.note(study.ending)
+            if store:
+                store.end(config)
         found = Result.find(plan.space, run.records, config)
         if found.pick.lr not in {proof.record.lr for proof in proofs}:
             proofs = _prove(plan, found.pick, watcher)
@@ -270,8 +277,8 @@ def _done(folder: Path, config: Mapping[str, Any]) -> list[Record]:
         return []
     # What an older version could not be told was what is now the default.
     earlier = {**_DEFAULTS, **read_config(folder)}
-    earlier.pop("num_planned", None)
-    changed = sorted(key for key in {*config, *earlier} if config.get(key) != earlier.get(key))
+    keys = {*config, *earlier}.difference(DERIVED)
+    changed = sorted(key for key in keys if config.get(key) != earlier.get(key))
     if changed:
         raise BadInput(
             f"{folder} holds another sweep (it differs in {', '.join(changed)}): choose another "

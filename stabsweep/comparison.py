@@ -16,9 +16,7 @@ from stabsweep.numerals import loss, plural, rate
 from stabsweep.pick import Pick
 from stabsweep.result import Result
 from stabsweep.shift import Shift, find_shifts
-
-DERIVED = ("num_planned",)
-"""Keys of a config that follow from the others."""
+from stabsweep.store import DERIVED
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def _warnings(row: Row, cell: Cell) -> list[str]:
     for name, value in row.values.items():
         if cell.judged[0].point[name] != value:
             found.append(
-                f"{name} was scattered: the edge is that of the values around {value:g} together."
+                f"{name} was scattered: the edge is that at {value:g}, read from all rows together."
             )
     horizon = max(record.horizon for record in cell.judged)
     if horizon < SHORT_HORIZON:

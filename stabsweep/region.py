@@ -19,6 +19,7 @@ from scipy import special
 from stabsweep.edge import Edge, find_edge
 from stabsweep.numerals import rate
 from stabsweep.records import Point, Record, Value, Verdict
+from stabsweep.scattered import scattered_edges
 from stabsweep.space import Axis, Space
 
 LOSS_OF_USE = 0.5
@@ -39,6 +40,9 @@ rate is. Ours: weights that move ten times less do not overflow at the same step
 CALM_STEP = 0.1
 """Update over weights, at the lowest of these rates, of a step that breaks nothing. Ours: Adam on
 recurrent nets overflowed after 0.2; a first step of Adam at a healthy rate is up to 0.05."""
+
+SHARED = 1.5
+"""Rows with fewer than so many rates for each of the longest row lie on a common grid."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,8 @@ def find_region(space: Space, records: Iterable[Record]) -> Region:
         by_row[key].append(record)
     settled = {key: _settled(group) for key, group in by_row.items()}
     rows = [_read_row(space, key, settled[key]) for key in sorted(settled, key=_ordered(space))]
+    if len(rows) > 1 and (_binned(space, records) or not _share_rates(rows)):
+        rows = _with_scattered_edges(space, records, rows)
     everything = sorted((r for group in settled.values() for r in group), key=lambda r: r.trial)
     return Region(space, tuple(everything), tuple(rows))
 
@@ -236,12 +242,38 @@ def _broken_step(records: Sequence[Record]) -> int | None:
 def _row_keys(space: Space, records: Sequence[Record]) -> list[tuple[Value, ...]]:
     """The row of each record; a scattered numeric axis is cut into bins."""
     columns: list[list[Value]] = []
+    binned = _binned(space, records)
     for axis in space.row_axes:
         column = [record.point[axis.name] for record in records]
-        if not axis.values and len(set(column)) > MAX_ROW_VALUES:
+        if axis in binned:
             column = [_bin(axis, float(value)) for value in column]  # type: ignore[arg-type]
         columns.append(column)
     return list(zip(*columns, strict=True)) if columns else [()] * len(records)
+
+
+def _binned(space: Space, records: Sequence[Record]) -> list[Axis]:
+    """The axes that are scattered."""
+    ranges = [axis for axis in space.row_axes if not axis.values]
+    return [a for a in ranges if len({r.point[a.name] for r in records}) > MAX_ROW_VALUES]
+
+
+def _share_rates(rows: Sequence[Row]) -> bool:
+    """Whether the rows were tried at the same learning rates, as on a grid."""
+    rates = [{cell.lr for cell in row.cells} for row in rows]
+    return len(set().union(*rates)) <= SHARED * max(len(row) for row in rates)
+
+
+def _with_scattered_edges(
+    space: Space, records: Sequence[Record], rows: Sequence[Row]
+) -> list[Row]:
+    """The rows with their edges read from one surface, where they have any."""
+    judged = [r for row in rows for cell in row.cells for r in cell.judged]
+    bins = dict.fromkeys((axis.name for axis in _binned(space, records)), 1 / ROW_BINS)
+    found = scattered_edges(space, judged, [row.values for row in rows], bins)
+    return [
+        row if edge is None or row.edge.status == "unknown" else replace(row, edge=edge)
+        for row, edge in zip(rows, found, strict=True)
+    ]
 
 
 def _bin(axis: Axis, value: float) -> Value:

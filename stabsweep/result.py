@@ -116,8 +116,20 @@ class Result:
         """The answer as text, as the command line prints it."""
         planned = self.config["num_planned"]
         return report.summary(
-            self.region, self.pick, self.subject, planned, self.folder, self.seconds, self.notes
+            self.region,
+            self.pick,
+            self.subject,
+            planned,
+            self.folder,
+            self.seconds,
+            self.notes,
+            self.ending,
         )
+
+    @property
+    def ending(self) -> str | None:
+        """Why the sweep ended where it did; None where the sampler had no say in it."""
+        return self.config.get("ending")
 
     def __repr__(self) -> str:
         # A dataclass's own would be all trials.
@@ -143,6 +155,7 @@ class Result:
             "folder": str(self.folder) if self.folder else None,
             "interrupted": self.interrupted,
             "notes": list(self.notes),
+            "ending": self.ending,
         }
 
     def save_report(self) -> None:

@@ -80,6 +80,9 @@ class Run:
             self._trials.update((trial.number, trial) for trial in trials)
             self.executor.admit(trials)
             if not self.executor.num_running:
+                # That it is enough is found out after the last trial was shown.
+                if self.study.satisfied:
+                    self.watcher.update(self.progress())
                 break
             for chunk in self.executor.advance(self.rung_steps):
                 self._take(chunk)

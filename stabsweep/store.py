@@ -54,6 +54,9 @@ for _kind in (_Reader, _Writer):
         list("-+.0123456789"),
     )
 
+DERIVED = ("num_planned", "ending")
+"""Keys of a config that follow from the others, and from how the sweep went."""
+
 
 class Store:
     """A result folder that is written to.
@@ -92,6 +95,11 @@ class Store:
         name = f"{TRACES}/{number:06d}.npy"
         np.save(self.folder / name, trace.stacked(), allow_pickle=False)
         return name
+
+    def end(self, config: Mapping[str, Any]) -> None:
+        """Writes the config again, which now says how the sweep ended."""
+        with contextlib.suppress(OSError):
+            save_yaml(self.folder / CONFIG, config)
 
     def append(self, record: Record) -> None:
         """Writes a record, at once: it is kept whatever happens next."""

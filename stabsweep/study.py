@@ -29,17 +29,22 @@ class Study:
 
     Args:
         space: what is swept.
-        sampler: any Optuna sampler. One with an attribute `index` is a design: it names its trials
-            itself and gives them their seeds. Any other is asked for a point at a time, which is
-            run with every seed in turn, so that points are compared by the same seeds: the p-th
-            point with the s-th seed is trial p * len(seeds) + s. The seed is no parameter then,
-            for there is nothing to learn of it.
+        sampler: any Optuna sampler. One with an attribute `index` names its trials itself and gives
+            them their seeds: a design, or `boundary`. Any other is asked for a point at a time,
+            which is run with every seed in turn, so that points are compared by the same seeds:
+            the p-th point with the s-th seed is trial p * len(seeds) + s. The seed is no parameter
+            then, for there is nothing to learn of it.
+            A sampler with a method `enough` may end the study before all trials were handed out.
         pruner: any Optuna pruner.
         seeds: seeds that a trial may have.
         num_trials: trials to hand out in all, those of `done` included.
         done: records of an earlier run, told to the study so that its sampler knows them.
         told: called with every trial that has ended, as Optuna holds it, with those of `done`
             first; the user attribute `trial` is its number.
+
+    Attributes:
+        num_asked: trials handed out so far, those of `done` included.
+        satisfied: why no more trials are needed, in the sampler's words; None while they are.
     """
 
     def __init__(
@@ -55,16 +60,17 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._study = optuna.create_study(sampler=sampler, pruner=pruner, direction="minimize")
         self._distributions = {axis.name: _distribution(axis) for axis in space}
-        self._is_design = hasattr(sampler, "index")
-        if self._is_design:
+        self._names_trials = hasattr(sampler, "index")
+        if self._names_trials:
             self._distributions[SEED] = CategoricalDistribution(list(seeds))
         self._seeds = tuple(seeds)
         self._points: dict[int, Point] = {}
         self._running: dict[int, optuna.Trial] = {}
         self._last_step: dict[int, int] = {}
         self._told = told
-        self.num_trials = num_trials
+        self._num_trials = num_trials
         self.num_asked = 0
+        self.satisfied: str | None = None
         numbers = set()
         for record in done:
             frozen = self._frozen(record)
@@ -76,17 +82,38 @@ class Study:
             self.num_asked += 1
         self._left = (number for number in range(num_trials) if number not in numbers)
 
+    @property
+    def num_trials(self) -> int:
+        """Trials to hand out in all; only those that were, once the sampler is satisfied."""
+        return self.num_asked if self.satisfied else self._num_trials
+
+    @property
+    def ending(self) -> str | None:
+        """Why it ended, in a sentence, and what is known; None when the sampler has no say."""
+        sampler = self._study.sampler
+        if not hasattr(sampler, "knowledge"):
+            return None
+        number = f"{self.num_asked} of {self._num_trials} trials"
+        if self.satisfied:
+            return f"Stopped after {number}: {self.satisfied}."
+        known = sampler.knowledge(self._study)  # type: ignore[attr-defined]
+        return f"Budget spent after {number}: {known}."
+
     def ask(self, num_trials: int) -> list[Trial]:
-        """The next trials: as many as asked for, or what is left."""
+        """The next trials: as many as asked for, or what is left, or none when it is enough."""
         trials = []
-        for _ in range(min(num_trials, self.num_trials - self.num_asked)):
-            trial, asked = self._ask_design() if self._is_design else self._ask_guide()
+        enough = getattr(self._study.sampler, "enough", None)
+        for _ in range(min(num_trials, self._num_trials - self.num_asked)):
+            self.satisfied = enough(self._study) if enough else None
+            if self.satisfied:
+                break
+            trial, asked = self._ask_named() if self._names_trials else self._ask_guide()
             self._running[trial.number] = asked
             self.num_asked += 1
             trials.append(trial)
         return trials
 
-    def _ask_design(self) -> tuple[Trial, optuna.Trial]:
+    def _ask_named(self) -> tuple[Trial, optuna.Trial]:
         asked = self._study.ask(fixed_distributions=self._distributions)
         params = dict(asked.params)
         seed = params.pop(SEED)
@@ -164,7 +191,7 @@ class Study:
     def _frozen(self, record: Record) -> FrozenTrial:
         state, value = _outcome(record)
         params = {**record.point, SEED: record.seed}
-        seed = {} if self._is_design else {SEED: params.pop(SEED)}
+        seed = {} if self._names_trials else {SEED: params.pop(SEED)}
         loss = None if record.state == "failed" else record.final_loss
         return optuna.trial.create_trial(
             state=state,

@@ -318,3 +318,34 @@ def test_a_folder_knows_what_its_axes_feed(tmp_path):
     swept = stabsweep.sweep(**common, folder=tmp_path / "a")
     assert verdicts(stabsweep.load(tmp_path / "a")) == verdicts(swept)
     assert len(stabsweep.resume(tmp_path / "a", watcher="off").records) == len(swept.records)
+
+
+def test_a_sweep_whose_sampler_is_satisfied_ends_early_and_says_so(tmp_path):
+    folder, watcher = tmp_path / "run", Witness()
+    space = {**SPACE, "warmup_steps": [0, 10]}
+    given = {**TINY, "watcher": watcher, "num_trials": 300, "cohort_size": 8}
+    sampler = {"name": "boundary", "tolerance": 0.2}
+    result = stabsweep.sweep(MLP, "digits", space, folder=folder, sampler=sampler, **given)
+    number = len(result.region.records)
+    assert number < 200
+    assert result.ending == (
+        f"Stopped after {number} of 300 trials: the edge is known to 0.2 decades on every row."
+    )
+    assert watcher.notes[-1] == result.ending
+    last = watcher.seen[-1]
+    assert last.num_trials == last.num_done == number and last.share == 1
+    assert not any(warning.startswith("Only ") for warning in result.pick.warnings)
+    assert "Ended" in result.summary() and "Only" not in result.summary()
+    again = stabsweep.load(folder)
+    assert again.ending == result.ending == again.as_dict()["ending"]
+    assert again.pick == result.pick
+    resumed = stabsweep.resume(folder, "off")
+    assert len(resumed.region.records) == number and resumed.ending == result.ending
+
+
+def test_a_sweep_whose_budget_is_spent_says_what_is_known():
+    sampler = {"name": "boundary", "tolerance": 0.01}
+    result = stabsweep.sweep(MLP, "digits", SPACE, sampler=sampler, **TINY)
+    assert len(result.region.records) == 12
+    assert result.ending.startswith("Budget spent after 12 of 12 trials: the edge is known to ")
+    assert stabsweep.sweep(MLP, "digits", SPACE, **TINY).ending is None

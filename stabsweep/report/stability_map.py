@@ -15,7 +15,7 @@ import numpy as np
 from stabsweep.edge import Edge
 from stabsweep.pick import Pick
 from stabsweep.records import Record
-from stabsweep.region import Cell, Region
+from stabsweep.region import SHARED, Cell, Region
 from stabsweep.report.conclusion import axis_label, lr_range, picked_row, row_label
 from stabsweep.report.style import ON_SCALE, STYLES, outcome
 
@@ -222,7 +222,7 @@ def _all_bounds(region: Region) -> list[list[tuple[float, float]]]:
     """Cell ends of every row: of one common grid where rows share their rates, else their own."""
     rates = [[cell.lr for cell in row.cells] for row in region.rows]
     union = sorted({lr for row in rates for lr in row})
-    if rates and len(union) <= 1.5 * max(len(row) for row in rates):
+    if rates and len(union) <= SHARED * max(len(row) for row in rates):
         ends = dict(zip(union, cell_bounds(union), strict=True))
         return [[ends[lr] for lr in row] for row in rates]
     gaps = [float(np.median(np.diff(np.log10(row)))) for row in rates if len(row) > 1]

@@ -36,6 +36,7 @@ def summary(
     folder: str | Path | None = None,
     seconds: float | None = None,
     notes: Sequence[str] = (),
+    ending: str | None = None,
 ) -> str:
     """The answer, the edge of every row, the evidence, the warnings, the cost, the files.
 
@@ -49,6 +50,7 @@ def summary(
         folder: where the files are.
         seconds: how long the sweep took.
         notes: which engine ran and why, and what else the run had to say of itself.
+        ending: why it ended where it did, in a sentence.
     """
     blocks = [textwrap.fill(conclusion(region, pick, subject), WIDTH)]
     if region.rows:
@@ -62,6 +64,7 @@ def summary(
     if region.records:
         cost += [("Trials", counted(region.records)), ("Pruned", saved(region.records))]
     cost += [("Engine", "; ".join(note.removeprefix("engine ") for note in notes))] if notes else []
+    cost += [("Ended", ending)] if ending else []
     cost += [("Took", duration(seconds))] if seconds is not None else []
     cost += [("Files", f"{folder}/ {FILES}")] if folder is not None else []
     if cost:

@@ -1,6 +1,7 @@
 """Samplers: which points are tried, and in which order. Each is an Optuna sampler.
 
-A *design* lays out its points beforehand, seeds included. A *guide* (`tpe`, `optuna`) chooses the
+A *design* lays out its points beforehand, seeds included. `boundary` chooses them by the verdicts
+so far, seeds included, and says when no more are needed. A *guide* (`tpe`, `optuna`) chooses the
 next point by the losses so far and knows no seeds: the study runs each of its points with every
 seed in turn.
 """
@@ -15,6 +16,7 @@ from optuna.samplers import BaseSampler
 
 from stabsweep.errors import unknown
 from stabsweep.sampler._design import DesignSampler
+from stabsweep.sampler.boundary import Boundary
 from stabsweep.sampler.grid import Grid
 from stabsweep.sampler.optuna import from_target
 from stabsweep.sampler.random import Random
@@ -23,6 +25,7 @@ from stabsweep.sampler.tpe import TPE
 from stabsweep.space import Space
 
 SAMPLERS: Mapping[str, Callable[..., BaseSampler]] = {
+    "boundary": Boundary,
     "grid": Grid,
     "optuna": from_target,
     "random": Random,
@@ -67,13 +70,18 @@ def build(
 
 
 def num_planned(sampler: BaseSampler, num_trials: int) -> int:
-    """How many trials a sampler gives when so many are wanted: a design is made of whole points."""
-    return sampler.num_trials if isinstance(sampler, DesignSampler) else num_trials
+    """How many trials a sampler gives when so many are wanted: a design is made of whole points.
+
+    `boundary` gives so many at most.
+    """
+    ours = isinstance(sampler, DesignSampler | Boundary)
+    return sampler.num_trials if ours else num_trials
 
 
 __all__ = [
     "SAMPLERS",
     "TPE",
+    "Boundary",
     "DesignSampler",
     "Grid",
     "Random",

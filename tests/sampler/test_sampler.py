@@ -1,7 +1,8 @@
 """Laws of samplers: a new one is added to `SAMPLERS` and is held to them.
 
 A design, which lays out its trials beforehand, obeys all of them; a guide, which looks at losses,
-may try other points in other batches.
+may try other points in other batches, and so may a scout, which looks at verdicts and names its
+trials itself.
 """
 
 import time
@@ -34,10 +35,21 @@ GUIDES = {
     "tpe": {},
     "optuna": {"target": "optuna.samplers:RandomSampler"},
 }
+SCOUTS = {"boundary": {"tolerance": None}}
+
+
+@pytest.fixture(params=[name for name in SAMPLERS if name not in {**GUIDES, **SCOUTS}])
+def name(request) -> str:
+    return request.param
+
+
+@pytest.fixture(params=[name for name in SAMPLERS if name not in SCOUTS])
+def paired_name(request) -> str:
+    return request.param
 
 
 @pytest.fixture(params=[name for name in SAMPLERS if name not in GUIDES])
-def name(request) -> str:
+def naming(request) -> str:
     return request.param
 
 
@@ -47,7 +59,8 @@ def any_name(request) -> str:
 
 
 def build(name, num_trials=NUM_TRIALS, seed=0, done=(), space=SPACE, seeds=SEEDS):
-    return sampler.build(name, space, num_trials, seeds, seed, done, **GUIDES.get(name, {}))
+    given = {**GUIDES, **SCOUTS}.get(name, {})
+    return sampler.build(name, space, num_trials, seeds, seed, done, **given)
 
 
 def study_of(rule, done=(), space=SPACE, seeds=SEEDS, num_trials=NUM_TRIALS) -> Study:
@@ -86,7 +99,7 @@ def test_each_trial_is_handed_out_once_and_numbered_from_zero(any_name):
     numbers = [trial.number for trial in run(study)]
     assert sorted(numbers) == list(range(study.num_trials))
     assert study.num_trials >= NUM_TRIALS
-    assert study.num_trials == NUM_TRIALS or any_name not in GUIDES
+    assert study.num_trials == NUM_TRIALS or any_name not in {**GUIDES, **SCOUTS}
 
 
 def test_every_point_is_inside_the_space(any_name):
@@ -101,9 +114,9 @@ def test_every_point_is_inside_the_space(any_name):
                 assert not LIMITS[axis.name].integer or type(value) is int
 
 
-def test_every_point_is_run_with_every_seed(any_name):
+def test_every_point_is_run_with_every_seed(paired_name):
     points: dict = {}
-    for trial in run(study_of(build(any_name))):
+    for trial in run(study_of(build(paired_name))):
         points.setdefault(trial.number // len(SEEDS), []).append(trial)
     for trials in points.values():
         assert len({tuple(trial.point.items()) for trial in trials}) == 1
@@ -164,7 +177,17 @@ def test_a_guide_cuts_short_the_last_point_rather_than_run_more(guide):
     assert study_of(build(guide), num_trials=1).num_trials == 1
 
 
-@pytest.mark.parametrize("guide", GUIDES)
+@pytest.mark.parametrize("scout", SCOUTS)
+@pytest.mark.parametrize("numbers", [range(37), (2, 50, 51, 119), range(119)])
+def test_a_resumed_scout_runs_what_is_missing(scout, numbers):
+    whole = {trial.number: trial for trial in run(study_of(build(scout)))}
+    done = [record_of(whole[number]) for number in numbers]
+    after = run(study_of(build(scout, done=set(numbers)), done))
+    assert sorted([t.number for t in after] + list(numbers)) == list(range(NUM_TRIALS))
+    assert {trial.seed for trial in whole.values()} == set(SEEDS)
+
+
+@pytest.mark.parametrize("guide", [*GUIDES, *SCOUTS])
 def test_a_guide_is_the_same_for_the_same_seed_and_batch(guide):
     first, second = run(study_of(build(guide))), run(study_of(build(guide)))
     assert first == second != run(study_of(build(guide, seed=1)))
@@ -192,22 +215,22 @@ def test_a_stranger_can_use_it_in_a_plain_study(name):
     assert seen == [tuple(trial.point[axis] for axis in axes) for trial in expected]
 
 
-def test_trials_that_suggest_late_still_get_their_own_entry(name):
-    study = optuna.create_study(sampler=build(name))
+def test_trials_that_suggest_late_still_get_their_own_entry(naming):
+    study = optuna.create_study(sampler=build(naming))
     asked = [study.ask() for _ in range(6)]
     rates = [trial.suggest_float("lr", 1e-6, 1, log=True) for trial in reversed(asked)]
-    expected = [trial.point["lr"] for trial in run(study_of(build(name)), limit=6)]
+    expected = [trial.point["lr"] for trial in run(study_of(build(naming)), limit=6)]
     assert rates == expected[::-1]
 
 
-def test_a_parameter_that_is_no_axis_is_refused_by_name(name):
-    study = optuna.create_study(sampler=build(name))
+def test_a_parameter_that_is_no_axis_is_refused_by_name(naming):
+    study = optuna.create_study(sampler=build(naming))
     with pytest.raises(BadInput, match="parameter='lrr' is not known.*did you mean lr"):
         study.ask().suggest_float("lrr", 0, 1)
 
 
-def test_asking_for_more_than_there_is_says_so(name):
-    rule = build(name, num_trials=12)
+def test_asking_for_more_than_there_is_says_so(naming):
+    rule = build(naming, num_trials=12)
     study = optuna.create_study(sampler=rule)
     for _ in range(rule.num_trials):
         study.ask()
@@ -215,9 +238,9 @@ def test_asking_for_more_than_there_is_says_so(name):
         study.ask()
 
 
-def test_one_axis_one_seed_and_one_trial_are_enough(name):
+def test_one_axis_one_seed_and_one_trial_are_enough(naming):
     space = Space.parse({"lr": {"low": 1e-3, "high": 1}})
-    rule = build(name, num_trials=1, space=space, seeds=(5,))
+    rule = build(naming, num_trials=1, space=space, seeds=(5,))
     trials = run(study_of(rule, space=space, seeds=(5,)))
     assert [trial.seed for trial in trials] == [5] * rule.num_trials
 

@@ -1,0 +1,83 @@
+"""Trials for the pick: the lowest losses that are clear of the edge, again and next to them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+
+from stabsweep.records import Array, Point, Value
+from stabsweep.sampler._finished import Finished
+from stabsweep.surface import Surface
+
+NEXT = 0.15
+"""Distance of a neighbour in its row, in decades."""
+
+CLEAR, SAFE_SIGMAS = 0.2, 1.645
+"""A rate of interest lies below the safe edge (P(stable) = 0.95) by the usual margin of a pick."""
+
+
+def clear_of_edge(finished: Finished, surface: Surface, z: Array, category: Array) -> Array:
+    """Which finished trials learned at a rate that may be recommended, (n,).
+
+    Args:
+        finished: the trials.
+        surface: the edge.
+        z: (n, D) coordinates of the trials.
+        category: (n,) categories of the trials.
+    """
+    edge, deviation = surface.at(z, category)
+    below = edge - finished.chart.heights(finished.points)
+    margin = SAFE_SIGMAS * np.hypot(deviation, surface.shape.width) + CLEAR
+    return np.isfinite(finished.losses) & (below > margin)
+
+
+def ranked(finished: Finished, clear: Array) -> list[tuple[Value, ...]]:
+    """The points of interest by their mean loss over the seeds, the lowest first."""
+    losses: dict[tuple[Value, ...], list[float]] = defaultdict(list)
+    for k in np.flatnonzero(clear):
+        losses[tuple(finished.points[k].values())].append(finished.losses[k])
+    return sorted(losses, key=lambda values: sum(losses[values]) / len(losses[values]))
+
+
+def lowest(
+    finished: Finished,
+    clear: Array,
+    used: Mapping[tuple[Value, ...], set[int]],
+    num_seeds: int,
+    number: int,
+) -> list[Point]:
+    """The points of lowest loss with seeds that they lack, and their neighbours in their rows.
+
+    Args:
+        finished: the trials.
+        clear: which of them are of interest.
+        used: point -> its seeds so far, those of trials that run included.
+        num_seeds: seeds that a point should have.
+        number: how many at most.
+    """
+    chart, names = finished.chart, list(finished.chart.space.axes)
+    order = ranked(finished, clear) if number else []
+    rates: dict[tuple[Value, ...], list[float]] = defaultdict(list)
+    for values in used if order else ():
+        point = dict(zip(names, values, strict=True))
+        rates[chart.space.row(point)].append(math.log10(float(point["lr"])))  # type: ignore[arg-type]
+    picks: list[Point] = []
+    for values in order:
+        if len(picks) >= number:
+            break
+        point = dict(zip(names, values, strict=True))
+        missing = num_seeds - len(used[values])
+        picks += [point] * missing
+        if missing > 0:
+            continue
+        x = math.log10(float(point["lr"]))  # type: ignore[arg-type]
+        for side in (chart.with_rate(point, x + step) for step in (NEXT, -NEXT)):
+            place = math.log10(float(side["lr"]))  # type: ignore[arg-type]
+            row = rates[chart.space.row(side)]
+            if all(abs(place - other) >= NEXT / 2 for other in row):
+                row.append(place)
+                picks.append(side)
+    return picks[:number]

@@ -17,6 +17,7 @@ from stabsweep.proof import CONFIRM, Proof
 from stabsweep.records import Point, Record
 from stabsweep.run import Run
 from stabsweep.sampler import DesignSampler
+from stabsweep.space import Space
 from stabsweep.study import Study
 
 NUM_SEEDS, LONGER = 3, 3
@@ -88,6 +89,9 @@ def train(plan: Plan, point: Point, seeds: Sequence[int]) -> list[Record]:
         seeds: of weights and batches.
     """
     design = [(number, point, seed) for number, seed in enumerate(seeds)]
+    # A rate that moved down may lie beside the values, or outside of the range, that were swept.
+    axes = {a.name: replace(a, low=None, high=None, values=(point[a.name],)) for a in plan.space}
+    plan = replace(plan, space=Space(axes))
     run = Run(
         plan.space,
         Study(plan.space, DesignSampler(design), pruner.build("divergence"), seeds, len(design)),

@@ -117,3 +117,10 @@ def test_proofs_are_judged_like_trials():
     swept = stabsweep.sweep(**SWEEP)
     assert all(isinstance(proof.record.verdict, Verdict) for proof in swept.proofs)
     assert [p.test for p in swept.proofs[:3]] == [CONFIRM] * 3
+
+
+def test_a_rate_beside_the_swept_values_can_be_tested():
+    rates = [0.011, 0.033, 0.111, 0.333, 1.111, 3.333, 11.11, 33.33]
+    swept = stabsweep.sweep(**{**SWEEP, "space": {"lr": rates}, "num_trials": 16})
+    assert swept.pick.is_ok and swept.pick.lr not in rates
+    assert swept.pick.proofs["tests"] == 13

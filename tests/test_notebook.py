@@ -66,7 +66,7 @@ def test_a_cell_shows_one_output_that_is_updated_and_then_the_answer(alone, tmp_
     assert {kind for kind, _, _ in shown[1:]} == {"update_display_data"}
     assert len({display_id for _, display_id, _ in shown}) == 1
     first, last = shown[0][2]["text/plain"], shown[-1][2]["text/plain"]
-    assert "0/24" in first and "sgd on __main__:<script>" in first
+    assert "0/24" in first and "sgd on <script>" in first
     assert progress.data["text/plain"] == last
     note, line = last.splitlines()
     assert note.startswith("engine cohort") and "24/24 100% | " in line

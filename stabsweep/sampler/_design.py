@@ -1,7 +1,8 @@
-"""Design samplers: all points are laid out beforehand and handed out by their index."""
+"""Samplers of whole points, and those that lay all of them out beforehand."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,34 +14,24 @@ from stabsweep.errors import unknown
 from stabsweep.records import SEED, Point
 
 
-class DesignSampler(optuna.samplers.BaseSampler):
-    """An Optuna sampler that hands out a fixed list of (point, seed), one an ask.
-
-    Optuna's own grid sampler searches all finished trials at every tell and stops the study when
-    it is through; this one does neither, so it fits ask/tell and cohorts.
-
-    Args:
-        design: the trials in the order in which they are handed out: (index, point, seed). An
-            index names its trial for ever, whatever the order.
-        done: indices that are not handed out again.
+class WholePoints(optuna.samplers.BaseSampler):
+    """What an Optuna sampler needs that gives a trial all of its parameters at once, seed included.
 
     Attributes:
-        num_trials: length of the whole design.
-        index: entry that the last ask was given. Optuna's `trial.number` shifts when a study is
-            resumed; this does not.
+        num_trials: trials that it hands out in all.
+        index: number of the trial that the last ask was given. Optuna's `trial.number` shifts when
+            a study is resumed; this does not.
     """
 
+    num_trials: int
     index: int = -1
 
-    def __init__(
-        self, design: Sequence[tuple[int, Point, int]], done: Collection[int] = ()
-    ) -> None:
-        self.num_trials = len(design)
-        known = set(done)
-        self._todo: Iterator[tuple[int, Point, int]] = iter(
-            [entry for entry in design if entry[0] not in known]
-        )
+    def __init__(self) -> None:
         self._running: dict[int, dict[str, Any]] = {}
+
+    @abstractmethod
+    def draw(self, study: optuna.Study) -> tuple[int, Point, int] | None:
+        """The next trial's number, point and seed; None when all have been handed out."""
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -49,14 +40,14 @@ class DesignSampler(optuna.samplers.BaseSampler):
         return {}
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Gives the trial its entry of the design.
+        """Gives the trial its point.
 
         Raises:
-            StopIteration: the design is exhausted; ask no more than `num_trials` times.
+            StopIteration: all are handed out; ask no more than `num_trials` times.
         """
-        entry = next(self._todo, None)
+        entry = self.draw(study)
         if entry is None:
-            raise StopIteration(f"all {self.num_trials} trials of the design are handed out")
+            raise StopIteration(f"all {self.num_trials} trials are handed out")
         self.index, point, seed = entry
         self._running[trial.number] = {**point, SEED: seed}
 
@@ -66,7 +57,7 @@ class DesignSampler(optuna.samplers.BaseSampler):
         trial: FrozenTrial,
         search_space: Mapping[str, BaseDistribution],
     ) -> dict[str, Any]:
-        """Nothing: every parameter is sampled on its own, from the entry."""
+        """Nothing: every parameter is sampled on its own, from the trial's point."""
         return {}
 
     def sample_independent(
@@ -76,15 +67,15 @@ class DesignSampler(optuna.samplers.BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """The value of one parameter in the trial's own entry, however many were asked since.
+        """The value of one parameter of the trial's own point, however many were asked since.
 
         Raises:
-            BadInput: the parameter is no axis of the design.
+            BadInput: the parameter is no axis.
         """
-        entry = self._running[trial.number]
-        if param_name not in entry:
-            raise unknown("parameter", param_name, entry)
-        return entry[param_name]
+        point = self._running[trial.number]
+        if param_name not in point:
+            raise unknown("parameter", param_name, point)
+        return point[param_name]
 
     def after_trial(
         self,
@@ -93,8 +84,35 @@ class DesignSampler(optuna.samplers.BaseSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Forgets the trial's entry."""
+        """Forgets that the trial runs."""
         self._running.pop(trial.number, None)
+
+
+class DesignSampler(WholePoints):
+    """An Optuna sampler that hands out a fixed list of (point, seed), one an ask.
+
+    Optuna's own grid sampler searches all finished trials at every tell and stops the study when
+    it is through; this one does neither, so it fits ask/tell and cohorts.
+
+    Args:
+        design: the trials in the order in which they are handed out: (index, point, seed). An
+            index names its trial for ever, whatever the order.
+        done: indices that are not handed out again.
+    """
+
+    def __init__(
+        self, design: Sequence[tuple[int, Point, int]], done: Collection[int] = ()
+    ) -> None:
+        super().__init__()
+        self.num_trials = len(design)
+        known = set(done)
+        self._todo: Iterator[tuple[int, Point, int]] = iter(
+            [entry for entry in design if entry[0] not in known]
+        )
+
+    def draw(self, study: optuna.Study) -> tuple[int, Point, int] | None:
+        """The next entry of the design."""
+        return next(self._todo, None)
 
 
 def spread(points: Sequence[Point], seeds: Sequence[int]) -> list[tuple[int, Point, int]]:

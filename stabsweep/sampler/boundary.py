@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
-from optuna.trial import FrozenTrial, TrialState
 from scipy.stats import qmc
 
 from stabsweep.chart import Chart, Sample
-from stabsweep.errors import BadInput, unknown
+from stabsweep.errors import BadInput
 from stabsweep.pocket import Pockets, find_pockets
-from stabsweep.records import SEED, Array, Point, Value
+from stabsweep.records import Array, Point, Value
+from stabsweep.sampler._design import WholePoints
 from stabsweep.sampler._farthest import NUM_CANDIDATES, farthest
 from stabsweep.sampler._finished import ENDED, Finished
 from stabsweep.sampler._gain import most_telling
@@ -46,7 +45,7 @@ MAX_RIM = 0.6
 """Share of what is left to the edge that its pockets may take."""
 
 
-class Boundary(optuna.samplers.BaseSampler):
+class Boundary(WholePoints):
     """An Optuna sampler that finds the edge of stability with few trials.
 
     It learns the edge over all other axes from verdicts (`stabsweep.surface`), and puts trials
@@ -73,12 +72,8 @@ class Boundary(optuna.samplers.BaseSampler):
         explore_share: share that looks away from the edge, for pockets.
 
     Attributes:
-        num_trials: as given.
-        index: number of the trial that the last ask was given.
         satisfied: why no more trials are needed, in words; None while they are.
     """
-
-    index: int = -1
 
     def __init__(
         self,
@@ -91,6 +86,7 @@ class Boundary(optuna.samplers.BaseSampler):
         best_share: float = 0.25,
         explore_share: float = 0.125,
     ) -> None:
+        super().__init__()
         _check(tolerance, best_share, explore_share)
         self.num_trials = num_trials
         self.satisfied: str | None = None
@@ -108,62 +104,17 @@ class Boundary(optuna.samplers.BaseSampler):
         self._shape, self._num_searched, self._num_seen = Shape(), 0, 0
         self._claimed = np.zeros(0, bool)
         self._queue: list[Point] = []
-        self._running: dict[int, dict[str, Any]] = {}
         self._used: dict[tuple[Value, ...], set[int]] = defaultdict(set)
         self._first = self._lay_out(len(done))
 
-    # ------------------------------------------------------------------ what Optuna calls
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """All parameters at once: those that `ask` was given as fixed distributions."""
-        return {}
-
-    def sample_relative(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        search_space: Mapping[str, BaseDistribution],
-    ) -> dict[str, Any]:
-        """Nothing: every parameter is sampled on its own, from the trial's point."""
-        return {}
-
-    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Gives the trial a point.
-
-        Raises:
-            StopIteration: all trials have been handed out.
-        """
+    def draw(self, study: optuna.Study) -> tuple[int, Point, int] | None:
+        """See `WholePoints.draw`."""
         number = next(self._left, None)
         if number is None:
-            raise StopIteration(f"all {self.num_trials} trials are handed out")
-        self.index = number
+            return None
+        self.index = number  # Whose turn it is decides which seed comes first.
         point = self._next(study)
-        self._running[trial.number] = {**point, SEED: self._seed(point)}
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """The value of one parameter of the trial's point, or its seed."""
-        point = self._running[trial.number]
-        if param_name not in point:
-            raise unknown("parameter", param_name, point)
-        return point[param_name]
-
-    def after_trial(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
-    ) -> None:
-        """Forgets that the trial runs."""
-        self._running.pop(trial.number, None)
+        return number, point, self._seed(point)
 
     # ------------------------------------------------------------------ when to stop
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -83,6 +84,18 @@ def make(key: str, target: Any, args: Any, kind: type, *positional: Any, **more:
             f"extends {kind.__module__}.{kind.__qualname__}, or what makes one"
         )
     return thing
+
+
+def parameters(called: Callable[..., Any]) -> list[str]:
+    """Names of what a callable takes, in order; none where that cannot be known.
+
+    >>> parameters(make)[:3]
+    ['key', 'target', 'args']
+    """
+    try:
+        return list(inspect.signature(called).parameters)
+    except (TypeError, ValueError):
+        return []
 
 
 def one_line(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from torch import nn
 
 from stabsweep.errors import BadInput
 from stabsweep.signature import Signature
-from stabsweep.target import load, make
+from stabsweep.target import load, make, parameters
 
 
 def from_target(
@@ -33,10 +32,6 @@ def from_target(
         raise BadInput(
             "model=user needs model.target=module:attribute, such as model.target=my_models:Net"
         )
-    found = load("model.target", target)
-    try:
-        takes_signature = "signature" in inspect.signature(found).parameters
-    except (TypeError, ValueError):
-        takes_signature = False
+    takes_signature = "signature" in parameters(load("model.target", target))
     own = {"signature": signature} if takes_signature else {}
     return make("model", target, args, nn.Module, **own)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from stabsweep.errors import BadInput
 from stabsweep.optimizer._base import Optimizer, State
 from stabsweep.target import load, make
+from stabsweep.target import parameters as takes
 
 
 class Torch(Optimizer):
@@ -62,7 +63,7 @@ class Torch(Optimizer):
         self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]
     ) -> torch.optim.Optimizer:
         """The optimizer itself; the rates of its groups are their ratios to the swept one."""
-        names = _parameters(load("optimizer.target", self.target))
+        names = takes(load("optimizer.target", self.target))
         takes_names = bool(names) and names[0] == "named_parameters"
         first = list(parameters.items() if takes_names else parameters.values())
         takes_lr = "lr" in names or not names
@@ -89,11 +90,3 @@ class Torch(Optimizer):
         for group, rate in zip(made.param_groups, rates, strict=True):
             group["lr"] = rate / base
         return made
-
-
-def _parameters(target: Any) -> list[str]:
-    """Names of what a callable takes; none when it cannot be known."""
-    try:
-        return list(inspect.signature(target).parameters)
-    except (TypeError, ValueError):
-        return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -19,7 +18,7 @@ from stabsweep.errors import BadInput
 from stabsweep.limits import CHOICES, LIMITS
 from stabsweep.plan._arguments import named
 from stabsweep.space import ARGUMENTS
-from stabsweep.target import load, one_line
+from stabsweep.target import load, one_line, parameters
 from stabsweep.task import BatchOrder, Task
 
 
@@ -69,10 +68,7 @@ def _parameters(key: str, given: Any) -> Collection[str]:
         )
     if not callable(called):
         return ()
-    try:
-        return set(inspect.signature(called).parameters) - {"signature", "target", "args"}
-    except (TypeError, ValueError):
-        return ()
+    return set(parameters(called)) - {"signature", "target", "args"}
 
 
 def make_task(given: Any, more: Mapping[str, Any]) -> Task:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from optuna.samplers import BaseSampler, BruteForceSampler, GridSampler
 
 from stabsweep.errors import BadInput
 from stabsweep.space import Space
-from stabsweep.target import load, make
+from stabsweep.target import load, make, parameters
 
 
 def from_target(
@@ -44,7 +43,8 @@ def from_target(
             "sampler=optuna needs sampler.target=module:attribute, such as "
             "sampler.target=optuna.samplers:QMCSampler"
         )
-    own = {"seed": seed + len(done)} if _takes_seed(load("sampler.target", target)) else {}
+    takes_seed = "seed" in parameters(load("sampler.target", target))
+    own = {"seed": seed + len(done)} if takes_seed else {}
     sampler = make("sampler", target, args, BaseSampler, **own)
     if isinstance(sampler, GridSampler | BruteForceSampler):
         raise BadInput(
@@ -52,10 +52,3 @@ def from_target(
             "use sampler=grid"
         )
     return sampler
-
-
-def _takes_seed(target: Any) -> bool:
-    try:
-        return "seed" in inspect.signature(target).parameters
-    except (TypeError, ValueError):
-        return False

@@ -14,18 +14,20 @@ from torch import nn
 
 from stabsweep import confirm as tests
 from stabsweep import environment, executor, mirror, pruner, report, sampler
+from stabsweep.curvature import small_curvature
 from stabsweep.errors import BadInput
 from stabsweep.pick import MARGIN_DECADES, Pick
 from stabsweep.plan import Plan
 from stabsweep.progress import Progress, Watcher
 from stabsweep.proof import Proof, proven
-from stabsweep.records import Record
-from stabsweep.result import Result, known_proofs
+from stabsweep.records import Record, Trial
+from stabsweep.result import Result, known_proofs, known_theory
 from stabsweep.run import Run
 from stabsweep.space import Space
 from stabsweep.store import DERIVED, Store, read_config, read_notes, read_records
 from stabsweep.study import Study, rehearse
 from stabsweep.task import Task
+from stabsweep.theory import Theory, answer_row
 
 _APART = ("folder", "storage", "watcher")
 """Arguments that are no part of what is swept."""
@@ -58,6 +60,7 @@ def sweep(
     margin_decades: float = MARGIN_DECADES,
     confirm: bool | str = "auto",
     stress: bool | str = "auto",
+    curvature: bool | str = "auto",
     folder: str | Path | None = None,
     storage: str | None = None,
     watcher: Watcher | str = "auto",
@@ -101,6 +104,8 @@ def sweep(
             given; where it fails it moves down.
         stress: train it with other batch sizes, widths, depths and orders too; `auto` for the
             reference models.
+        curvature: compute the edge that linear theory draws where the pick starts, to be compared
+            with the measured one; `auto` for the reference models only.
         folder: result folder. One that holds the same sweep is gone on with; None keeps nothing.
         storage: URL of an Optuna storage that gets a copy of every finished trial, for dashboards
             and other tools: `sqlite:///sweep.db`. It is not part of the sweep: `resume` is given it
@@ -203,6 +208,7 @@ def _run(
     )
     began = time.perf_counter()
     interrupted, proofs = False, known_proofs(folder) if folder else []
+    theory = known_theory(folder) if folder else None
     watcher.start(known.subject, Progress(planned, len(done), len(done)))
     try:
         for message in plan.notes:
@@ -216,6 +222,8 @@ def _run(
         found = Result.find(plan.space, run.records, config)
         if found.pick.lr not in {proof.record.lr for proof in proofs}:
             proofs = _prove(plan, found.pick, watcher)
+        if plan.curvature:
+            theory = _theory(plan, found, theory)
     except KeyboardInterrupt:
         interrupted = True
     except OSError as error:
@@ -237,6 +245,7 @@ def _run(
         folder=folder,
         seconds=time.perf_counter() - began,
         interrupted=interrupted,
+        theory=theory,
         notes=tuple(dict.fromkeys(notes)),
     )
     if folder:
@@ -253,6 +262,28 @@ def _prove(plan: Plan, pick: Pick, watcher: Watcher) -> list[Proof]:
     if plan.stress and pick.is_ok:
         proofs += tests.stress(plan, pick, watcher.note)
     return proofs
+
+
+def _theory(plan: Plan, found: Result, known: Theory | None) -> Theory | None:
+    """The edge of linear theory for the row that the answer speaks of; None where there is none.
+
+    Args:
+        plan: of the sweep.
+        found: its answer.
+        known: what an earlier run has computed.
+    """
+    answer = answer_row(found.region, found.pick)
+    if answer is None:
+        return None
+    row, point = answer
+    if known is not None and known.values == row.values:
+        return known
+    trial = Trial(0, point, plan.seeds[0])
+    split = {axis.name: trial.point[axis.name] for axis in plan.space.splitting}
+    curvature = small_curvature(plan.setup(split), trial)
+    if curvature is None or curvature.edge_lr is None:
+        return None
+    return Theory(row.values, curvature.eigenvalue, curvature.edge_lr, curvature.formula)
 
 
 def _mirror(storage: str, folder: Path | None, subject: str, watcher: Watcher) -> mirror.Mirror:

@@ -209,7 +209,48 @@ def _verify(words: Sequence[str]) -> int:
     return OK if all(row.ok for row in found) else NOT_OK
 
 
+_OF_SWEEPS = {"space", "sampler", "pruner", "num_trials", "confirm", "stress", "curvature", "hydra"}
+"""What says how rates are searched for: a check tries four."""
+
+
+def _check(words: Sequence[str]) -> int:
+    usage = "check lr=RATE [KEY=VALUE ...] [out=DIR]"
+    if "-h" in words or "--help" in words:
+        print(f"stabsweep {usage}")
+        return OK
+    own, rest = {"lr": "", "out": ""}, []
+    for word in words:
+        key, equals, value = word.partition("=")
+        first = key.lstrip("+~").partition(".")[0]
+        if not equals or (first in own and key != first):
+            raise BadInput(f"usage: stabsweep {usage}, got {word}")
+        if first in _OF_SWEEPS:
+            raise BadInput(f"{key} has no effect on a check, which tries four rates: leave it away")
+        if key in own:
+            own[key] = value
+        else:
+            rest.append(word)
+    try:
+        lr = float(own["lr"])
+    except ValueError:
+        raise BadInput(
+            f"lr={own['lr']!r} is not a number: give lr=RATE, the one to be used"
+        ) from None
+    config = configuration.compose(rest)
+    arguments = configuration.read_arguments(config)
+    if not any(word.startswith("seeds=") for word in rest):
+        del arguments["seeds"]
+    _check_format(config.format, configuration.FORMATS)
+    from stabsweep.check import check
+
+    found = check(lr, arguments, own["out"] or None, config.progress)
+    _print_answer(found, config.format)
+    interrupted = found.result is not None and found.result.interrupted
+    return INTERRUPTED if interrupted else found.exit_code
+
+
 VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "check": _check,
     "compare": _compare,
     "judge": _judge,
     "pick": _pick,

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.errors import OverrideParseException
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -46,6 +48,7 @@ class Schema:
     margin_decades: float = MISSING
     confirm: Any = MISSING
     stress: Any = MISSING
+    curvature: Any = MISSING
     storage: Any = MISSING
     progress: str = MISSING
     format: str = MISSING
@@ -61,6 +64,18 @@ def find_folder() -> Path:
     package = Path(__file__).resolve().parent
     inside = package / "conf"
     return inside if inside.is_dir() else package.parent / "conf"
+
+
+def compose(words: Sequence[str]) -> DictConfig:
+    """The configuration that overrides give, without a run, a folder or a log of Hydra's.
+
+    Raises:
+        BadInput: see `read_overrides`; Hydra's own errors are left to the caller.
+    """
+    words = read_overrides(words)
+    register()
+    with initialize_config_dir(str(find_folder()), "stabsweep", version_base="1.3"):
+        return hydra_compose("config", words)
 
 
 def read_overrides(words: Sequence[str]) -> list[str]:

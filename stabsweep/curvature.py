@@ -8,6 +8,7 @@ edge with; they are never called safe.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ import numpy as np
 import torch
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from torch import Tensor
-from torch.func import functional_call, grad
+from torch.autograd import grad
+from torch.func import functional_call
 
 from stabsweep.engine import Objective, Setup, Starts, trained, untrained
 from stabsweep.records import Array, Trial
@@ -27,8 +29,15 @@ NUM_BATCHES = 4
 TOLERANCE = 1e-2
 """Relative error of an eigenvalue: a line on a map is not read more finely."""
 
+NUM_VECTORS = 8
+"""Lanczos vectors between two looks at the error. Ours: more of them took longer on our models."""
+
 NUM_PRODUCTS = 300
 """Most products of Hessian and vector; some dozens suffice."""
+
+MAX_WEIGHTS = 5_000_000
+"""Weights above which nobody is made to wait for a line on a map: a product of Hessian and vector
+costs about as much as two steps of training, and some dozens are needed. Ours."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +76,43 @@ def find_curvature(setup: Setup, trial: Trial) -> Curvature | None:
         return None
     factor, formula, is_preconditioned = theory(hyper, setup.optimizer)
     loss_of, theta_P, batches = _at_start(setup, trial)
+    theta_P.requires_grad_()
+    # Their graphs are kept: a product is then one pass backwards, without the way there.
+    gradients = [grad(loss_of(theta_P, batch), theta_P, create_graph=True)[0] for batch in batches]
+    gradients_RP = torch.stack(gradients)
     scale_P = torch.ones_like(theta_P)
     if is_preconditioned:
-        squares = [grad(loss_of)(theta_P, batch).square() for batch in batches]
-        scale_P = (torch.stack(squares).mean(0).sqrt() + hyper["eps"]).rsqrt()
+        second_P = gradients_RP.detach().square().mean(0)
+        scale_P = (second_P.sqrt() + hyper["eps"]).rsqrt()
+    gradient_P = gradients_RP.mean(0)
 
     def product(vector: Array) -> Array:
-        v_P = torch.as_tensor(vector.reshape(-1)).to(theta_P) * scale_P
-        rows = [_product(loss_of, theta_P, v_P, batch) for batch in batches]
-        return (torch.stack(rows).mean(0) * scale_P).double().cpu().numpy()
+        v_P = torch.as_tensor(vector.reshape(-1)).to(scale_P) * scale_P
+        (row_P,) = grad(gradient_P, theta_P, v_P, retain_graph=True)
+        return (row_P * scale_P).double().cpu().numpy()
 
     return Curvature(largest_eigenvalue(product, len(theta_P)), factor, formula)
+
+
+def small_curvature(setup: Setup, trial: Trial) -> Curvature | None:
+    """The curvature where a trial starts, where it is cheap and means something; else None.
+
+    None as well for rates that differ between parameters, of which the formulas know nothing, and
+    for a model that cannot be differentiated twice: a line for comparison is no reason to fail.
+    """
+    if setup.optimizer.name not in _EDGES:
+        return None
+    try:
+        module = setup.new_module(trial)
+        size = sum(parameter.numel() for _, parameter in trained(module))
+        factors = setup.lr_factors(trial, module) or ()
+        if size > MAX_WEIGHTS or any(factor != 1 for factor in factors):
+            return None
+        found = find_curvature(setup, trial)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, MemoryError):
+        return None
+    is_found = found is not None and math.isfinite(found.eigenvalue) and found.eigenvalue > 0
+    return found if is_found else None
 
 
 def largest_eigenvalue(product: Callable[[Array], Array], size: int, seed: int = 0) -> float:
@@ -105,7 +140,7 @@ def largest_eigenvalue(product: Callable[[Array], Array], size: int, seed: int =
             which="LA",
             v0=first,
             tol=TOLERANCE,  # type: ignore[arg-type]
-            ncv=min(size, 20),
+            ncv=min(size, NUM_VECTORS),
             maxiter=NUM_PRODUCTS // 10,
             return_eigenvectors=False,
         )
@@ -132,11 +167,6 @@ def _at_start(setup: Setup, trial: Trial) -> tuple[Callable[..., Tensor], Tensor
     index_RB = Starts(setup).order(trial).probe(NUM_BATCHES).to(setup.device)
     batches = [setup.task.batch(index_B) for index_B in index_RB]
     return loss_of, torch.cat([p.detach().reshape(-1) for _, p in named]), batches
-
-
-def _product(loss_of: Callable[..., Tensor], theta_P: Tensor, v_P: Tensor, batch: Any) -> Tensor:
-    """The Hessian times a vector: the gradient of the gradient's part along it."""
-    return grad(lambda theta: grad(loss_of)(theta, batch) @ v_P)(theta_P)
 
 
 def _sgd(hyper: Mapping[str, float], rule: Any) -> tuple[float, str, bool]:

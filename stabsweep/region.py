@@ -117,6 +117,23 @@ class Row:
     good_band: tuple[float, float] | None = None
     window: tuple[float, float] | None = None
 
+    @property
+    def window_decades(self) -> float | None:
+        """Width of the window in powers of ten; None when nothing in the row learned."""
+        return math.log10(self.window[1] / self.window[0]) if self.window else None
+
+    @cached_property
+    def lr_sensitivity(self) -> float | None:
+        """Mean over the rates of min(loss, initial loss) - lowest loss; None without losses.
+
+        Wortsman et al. 2023, arXiv 2309.14322. It depends on which rates were swept: more of them
+        beyond the edge, or far below it, and it grows. So it compares rows of one grid only, and
+        says nothing of stability by itself: a row that never leaves its start is as insensitive as
+        a row whose window is wide.
+        """
+        losses = [loss for cell in self.cells if (loss := _capped_loss(cell)) is not None]
+        return statistics.fmean(losses) - min(losses) if losses else None
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values: the edges, bands and the best rate, without the cells."""
         return {
@@ -125,6 +142,8 @@ class Row:
             "usable_lr": self.usable_lr,
             "good_band": list(self.good_band) if self.good_band else None,
             "window": list(self.window) if self.window else None,
+            "window_decades": self.window_decades,
+            "lr_sensitivity": self.lr_sensitivity,
             "best_lr": self.best.lr if self.best else None,
             "best_loss": self.best.loss if self.best else None,
         }
@@ -179,6 +198,13 @@ def find_region(space: Space, records: Iterable[Record]) -> Region:
 def _loss(record: Record) -> float:
     stable = record.verdict.is_stable and record.final_loss is not None
     return float(record.final_loss) if stable else math.inf  # type: ignore[arg-type]
+
+
+def _capped_loss(cell: Cell) -> float | None:
+    """Mean over the seeds of the final loss, or of the initial one where that is lower."""
+    known = [(r.final_loss, r.initial_loss) for r in cell.judged if r.initial_loss is not None]
+    ends = [first if end is None else min(end, first) for end, first in known]
+    return statistics.fmean(ends) if ends else None
 
 
 def _settled(row: Sequence[Record]) -> list[Record]:

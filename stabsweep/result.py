@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from stabsweep import report
+from stabsweep.advice import find_advice
 from stabsweep.drift import find_drift
 from stabsweep.errors import BadInput
 from stabsweep.limits import check_count, check_margin
@@ -20,17 +21,21 @@ from stabsweep.records import Array, Record, Value
 from stabsweep.region import Region, find_region
 from stabsweep.space import Space
 from stabsweep.store import (
+    THEORY,
     as_table,
     read_config,
     read_environment,
     read_notes,
     read_proofs,
     read_records,
+    read_theory,
     read_thresholds,
     read_trace,
     save_outcome,
     save_proofs,
+    save_yaml,
 )
+from stabsweep.theory import Theory
 
 NEUTRAL: Mapping[str, Value] = {
     "warmup_steps": 0,
@@ -56,6 +61,7 @@ class Result:
         interrupted: whether it was ended by Ctrl-C.
         notes: which engine ran and why, and whether cohorts were halved, a line each.
         proofs: what the pick was put through after the sweep.
+        theory: the edge of linear theory in the pick's row; None where there is none.
     """
 
     region: Region
@@ -66,6 +72,7 @@ class Result:
     interrupted: bool = False
     notes: tuple[str, ...] = ()
     proofs: tuple[Proof, ...] = ()
+    theory: Theory | None = None
 
     @classmethod
     def find(
@@ -110,7 +117,22 @@ class Result:
         """The picture as a matplotlib figure: map, losses, sample traces."""
         load = partial(read_trace, self.folder) if self.folder else None
         planned = self.config["num_planned"]
-        return report.draw_report(self.region, self.pick, self.subject, load, planned)
+        return report.draw_report(self.region, self.pick, self.subject, load, planned, self.theory)
+
+    @property
+    def advice(self) -> list[str]:
+        """What the tuning playbook's checklist has to say, see `stabsweep.advice`."""
+        names = ("optimizer", "warmup_steps", "clip_norm")
+        fixed = {name: self.config.get(name) for name in names}
+        return find_advice(
+            self.region, self.pick, {**fixed, "optimizer": _name(fixed["optimizer"])}
+        )
+
+    @property
+    def _also(self) -> list[tuple[str, str]]:
+        """What is said beside the answer: a word and a text each."""
+        theory = [self.theory.sentence(self.region)] if self.theory else []
+        return [("Theory", text) for text in theory] + [("Advice", text) for text in self.advice]
 
     def summary(self) -> str:
         """The answer as text, as the command line prints it."""
@@ -124,6 +146,7 @@ class Result:
             self.seconds,
             self.notes,
             self.ending,
+            self._also,
         )
 
     @property
@@ -148,6 +171,8 @@ class Result:
             "subject": self.subject,
             "pick": self.pick.as_dict(),
             "rows": [row.as_dict() for row in self.region.rows],
+            "theory": self._theory(),
+            "advice": self.advice,
             "verdicts": counts,
             "trials": len(self.region.records),
             "trials_planned": self.config["num_planned"],
@@ -157,6 +182,11 @@ class Result:
             "notes": list(self.notes),
             "ending": self.ending,
         }
+
+    def _theory(self) -> dict[str, Any] | None:
+        if self.theory is None:
+            return None
+        return {**self.theory.as_dict(), "edge_decades": self.theory.decades(self.region)}
 
     def save_report(self) -> None:
         """Writes pictures, page, table and pick into the result folder.
@@ -169,6 +199,8 @@ class Result:
             save_outcome(self.folder, self.region.records, self.pick.as_dict())
             if self.proofs:
                 save_proofs(self.folder, [proof.as_dict() for proof in self.proofs])
+            if self.theory:
+                save_yaml(self.folder / THEORY, self.theory.as_dict())
             report.save_figure(self.plot(), self.folder)
             judged_with = read_thresholds(self.folder)
             page = report.render_page(
@@ -185,6 +217,7 @@ class Result:
                     "Environment": read_environment(self.folder),
                 },
                 self.seconds,
+                self._also,
             )
             report.save_page(self.folder, page)
         except OSError as error:
@@ -218,6 +251,14 @@ def known_proofs(folder: Path) -> list[Proof]:
         return []
 
 
+def known_theory(folder: Path) -> Theory | None:
+    """The edge of linear theory that a folder holds; None where that cannot be read."""
+    try:
+        return Theory.from_dict(read_theory(folder))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def load(folder: str | Path) -> Result:
     """The result of a folder that a sweep has written, read anew from its records.
 
@@ -232,7 +273,8 @@ def load(folder: str | Path) -> Result:
         check_count("num_planned", config["num_planned"], low=0)
         space, notes = Space.parse(config["space"]), tuple(read_notes(folder))
         proofs = known_proofs(folder)
-        return Result.find(space, records, config, proofs, folder=folder, notes=notes)
+        known = {"folder": folder, "notes": notes, "theory": known_theory(folder)}
+        return Result.find(space, records, config, proofs, **known)
     except KeyError as error:
         raise BadInput(f"{folder}/config.yaml lacks the key {error}") from None
 

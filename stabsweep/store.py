@@ -7,6 +7,7 @@
     traces/000000.npy   (5, T) curves of a trial, in the order of `stabsweep.records.CURVES`
     trials.csv          the records as a table
     pick.yaml           the recommendation
+    theory.yaml         the edge of linear theory in the pick's row, where there is one
     thresholds.yaml     what the verdicts were judged with, when they were judged again
     records.before-judge.jsonl  the records as they were before that
 
@@ -33,7 +34,7 @@ from stabsweep.errors import BadInput
 from stabsweep.records import Array, Record, Trace
 
 RECORDS, TRACES, CONFIG = "records.jsonl", "traces", "config.yaml"
-THRESHOLDS, NOTES = "thresholds.yaml", "notes.txt"
+THRESHOLDS, NOTES, THEORY = "thresholds.yaml", "notes.txt", "theory.yaml"
 
 
 class _Reader(yaml.SafeLoader):
@@ -278,6 +279,15 @@ def read_proofs(folder: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in text.splitlines()]
     except (OSError, ValueError):
         return []
+
+
+def read_theory(folder: Path) -> dict[str, Any]:
+    """The edge of linear theory as it was written; empty where there is none that can be read."""
+    try:
+        plain = yaml.load((folder / THEORY).read_text(encoding="utf-8"), _Reader)
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return plain if isinstance(plain, dict) else {}
 
 
 def _plain(value: Any) -> Any:

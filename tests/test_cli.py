@@ -75,6 +75,7 @@ def test_a_sweep_writes_everything_that_it_promises(swept):
         "proofs.jsonl",
         "records.jsonl",
         "report.html",
+        "theory.yaml",
         "traces",
         "trials.csv",
     }
@@ -184,6 +185,48 @@ def test_no_safe_rate_is_exit_code_1(tmp_path, capsys):
     assert run(words, tmp_path / "run") == 1
     assert "Nothing is stable" in " ".join(capsys.readouterr().out.split())
     assert main(["pick", str(tmp_path / "run"), "format=overrides"]) == 1
+
+
+QUADRATIC = ["model=vector", "optimizer=sgd", "optimizer.momentum=0", "horizon=60", "device=cpu"]
+
+
+@pytest.mark.parametrize(
+    ("lr", "code", "status", "words"),
+    [
+        (0.4, 0, "safe", "It holds up to 4x"),
+        (0.8, 0, "safe", "It holds up to 2x and fails at 4x"),
+        (1.7, 1, "not safe", "It holds at 1x and fails at 1.5x"),
+        (3, 1, "not safe", "All 3 seeds failed at 1x"),
+    ],
+)
+def test_a_rate_is_checked_against_an_edge_that_is_known(
+    tmp_path, capsys, monkeypatch, lr, code, status, words
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", f"lr={lr}", *QUADRATIC, "progress=off"]) == code
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"sgd on vector: lr={lr} is {status}" in out and words in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_check_that_cannot_tell_is_exit_code_3_and_is_kept_where_it_is_told_to(tmp_path, capsys):
+    folder = tmp_path / "run"
+    words = ["check", "lr=1e-9", "model=mlp", "model.width=8", "horizon=20", "seeds=[1,2]"]
+    words += [f"out={folder}", "progress=off", "device=cpu"]
+    for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):
+        assert main([*words, f"format={form}"]) == 3
+        answer = read(capsys.readouterr().out)
+        assert answer["status"] == "undecided" and answer["steps"][0]["trials"] == 2
+    assert (folder / "map.png").exists() and len(read_records(folder)) == 8
+
+
+def test_what_a_pick_prints_can_be_checked(swept, capsys):
+    assert main(["pick", str(swept), "format=overrides"]) == 0
+    words = capsys.readouterr().out.split()
+    more = [word for word in TINY if word.split("=")[0] not in ("space", "num_trials")]
+    assert main(["check", *words, *more, "horizon=60"]) in (0, 3)
+    assert main(["check", "--help"]) == 0
+    assert "stabsweep check lr=RATE" in capsys.readouterr().out
 
 
 BAD = {
@@ -314,6 +357,19 @@ def test_what_says_clearly_what_it_means_is_understood(tmp_path):
         (["judge", "{tmp}", "learned=much"], "learned='much' is not allowed"),
         (["judge", "{tmp}", "save=yes"], "use one of false, true"),
         (["verify", "now"], "usage: stabsweep verify"),
+        (["check"], "lr='' is not a number: give lr=RATE"),
+        (["check", "lr=small"], "lr='small' is not a number"),
+        (["check", "lr=0"], "lr=0.0 is out of range"),
+        (["check", "lr=nan"], "lr=nan is out of range"),
+        (["check", "0.1"], "usage: stabsweep check lr=RATE"),
+        (["check", "+lr=0.1"], "usage: stabsweep check lr=RATE"),
+        (["check", "lr=0.1", "-m"], "usage: stabsweep check lr=RATE"),
+        (["check", "lr=0.1", "space.lr.low=1"], "space.lr.low has no effect on a check"),
+        (["check", "lr=0.1", "hydra.run.dir=x"], "hydra.run.dir has no effect on a check"),
+        (["check", "lr=0.1", "model=mpl"], "did you mean mlp?"),
+        (["check", "lr=0.1", "horizn=3"], "did you mean horizon?"),
+        (["check", "lr=0.1", "horizon=1"], "horizon=1 is not allowed"),
+        (["check", "lr=0.1", "format=xml"], "use one of json, text, yaml"),
     ],
 )
 def test_bad_words_are_one_clear_line(tmp_path, capsys, words, part):

@@ -325,3 +325,29 @@ def test_what_was_cut_short_moves_no_edge_loss_or_stall():
 def test_no_records_are_a_region_without_rows():
     region = find_region(SPACE, [])
     assert region.rows == () and region.best_row is None and region.seeds == ()
+
+
+# ------------------------------------------------------------------------------ sensitivity
+
+
+def test_the_sensitivity_is_the_mean_loss_above_the_best_capped_at_the_start():
+    row = row_of((0.01, "converged", 1.5), (0.1, "converged", 1.0), (1.0, "diverged", None))
+    assert row.lr_sensitivity == pytest.approx((0.5 + 0.0 + 1.0) / 3)
+    worse = row_of((0.01, "too_slow", 9.0), (0.1, "converged", 1.0))
+    assert worse.lr_sensitivity == pytest.approx(0.5)
+    assert row_of((0.1, "converged", 1.0), initial_loss=None).lr_sensitivity is None
+    assert row.as_dict()["lr_sensitivity"] == row.lr_sensitivity
+
+
+def test_it_is_blind_to_stability_and_depends_on_what_was_swept():
+    stuck = row_of((0.01, "too_slow", 2.0), (0.1, "collapsed", None))
+    assert stuck.lr_sensitivity == 0
+    cells = [(0.01, "converged", 1.5), (0.1, "converged", 1.0)]
+    more = [(10.0**n, "diverged", None) for n in range(4)]
+    assert row_of(*cells, *more).lr_sensitivity > row_of(*cells).lr_sensitivity
+
+
+def test_the_width_of_the_window_is_in_decades():
+    row = row_of((0.01, "converged", 1.4), (0.1, "converged", 1.0), (1.0, "diverged", None))
+    assert row.window_decades == pytest.approx(1.0)
+    assert row_of((0.1, "diverged", None)).window_decades is None

@@ -69,6 +69,7 @@ class Plan:
         device: where to train.
         margin_decades: distance of the pick from the safe edge.
         confirm, stress: whether the pick is put to the test.
+        curvature: whether the measured edge is set beside that of linear theory.
         order_shift: added to every seed for the order of the batches, see `Setup`.
     """
 
@@ -94,6 +95,7 @@ class Plan:
     margin_decades: float
     confirm: bool
     stress: bool
+    curvature: bool
     order_shift: int = 0
     _tasks: dict[tuple[Any, ...], Task] = field(default_factory=dict, repr=False)
 
@@ -132,6 +134,7 @@ class Plan:
             device=device,
             confirm=_switch("confirm", given["confirm"], True),
             stress=_switch("stress", given["stress"], is_reference(given["model"])),
+            curvature=_switch("curvature", given["curvature"], is_reference(given["model"])),
             **{key: given[key] for key in _AS_GIVEN},
         )
         try:

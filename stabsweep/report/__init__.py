@@ -7,7 +7,7 @@ from stabsweep.report.draw_shifts import draw_shifts
 from stabsweep.report.edge_shifts import shift_info, shift_sentence, shift_table
 from stabsweep.report.figure import draw_report, save_figure
 from stabsweep.report.page import render_page, save_page
-from stabsweep.report.summary import WIDTH, entry, summary
+from stabsweep.report.summary import WIDTH, counted, entry, summary
 from stabsweep.report.watching import watcher
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "change_table",
     "changed",
     "conclusion",
+    "counted",
     "draw_report",
     "draw_shifts",
     "entry",

@@ -69,12 +69,15 @@ def picked_row(region: Region, pick: Pick) -> int | None:
     """Index of the row that the pick is in; None without a pick."""
     if not pick.is_ok:
         return None
+    moved = None
     for number, row in enumerate(region.rows):
         for record in (record for cell in row.cells for record in cell.judged):
-            same_rate = round_rate(record.lr, down=True) == pick.lr
-            if same_rate and all(pick.hyperparameters[n] == record.point[n] for n in row.values):
-                return number
-    return None
+            if all(pick.hyperparameters[n] == record.point[n] for n in row.values):
+                if round_rate(record.lr, down=True) == pick.lr:
+                    return number
+                # A pick that failed its test has moved down, to a rate that the sweep did not try.
+                moved = number if moved is None else moved
+    return moved
 
 
 def lr_range(region: Region) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from stabsweep.report.style import FAINT, INK, ON_SCALE, PAPER, STYLES
 MAX_VECTOR_PARTS = 800
 """Above this many rectangles an SVG would grow too large: they are drawn as an image in it."""
 
-DASHES = (0, (3.2, 2))
+DASHES, DOTS = (0, (3.2, 2)), (0, (1, 1.6))
 
 MAX_LABELS = 16
 """Row labels that fit beside the map."""
@@ -33,7 +33,8 @@ def draw_map(axes: Axes, info: MapInfo) -> None:
     What to conclude: blue is where training works, the darker the better. Follow your row from
     the left until the black line: there half of the trials fail. Stay left of the dashed line;
     the star is the recommendation, its arrow how far the edge is. A wide box on the line means
-    that the edge is known only roughly: run more trials or seeds there. A rectangle of several
+    that the edge is known only roughly: run more trials or seeds there. The thin dotted line is
+    the edge of linear theory at the first weights, for comparison. A rectangle of several
     colours is a rate at which the seed decides.
     """
     lr_axis(axes, *info.lr_range)
@@ -48,6 +49,7 @@ def draw_map(axes: Axes, info: MapInfo) -> None:
     tall = 0.16 * min(len(info.rows) / 4, 1)
     for number, row in enumerate(info.rows):
         _draw_edge(axes, number, row, tall)
+        _draw_theory(axes, number, row, info)
     if info.pick is not None:
         _draw_pick(axes, info)
     dress(axes)
@@ -153,6 +155,26 @@ def _draw_edge(axes: Axes, number: int, row: MapRow, tall: float) -> None:
         )  # fmt: skip
 
 
+def _is_on(info: MapInfo, lr: float) -> bool:
+    """Whether a learning rate is on the map."""
+    return info.lr_range[0] < lr < info.lr_range[1]
+
+
+def _draw_theory(axes: Axes, number: int, row: MapRow, info: MapInfo) -> None:
+    """A thin line where linear theory has the edge: for comparison, nothing to stay left of."""
+    lr = row.theory_lr
+    if lr is None or not _is_on(info, lr):
+        return
+    ends = [number + 0.02, number + 0.98]
+    axes.plot([lr] * 2, ends, color=PAPER, lw=3.2, zorder=4.7)
+    axes.plot([lr] * 2, ends, color=INK, lw=1.4, ls=DOTS, zorder=4.8)
+    if len(info.rows) <= 8:
+        axes.annotate(
+            "theory", (lr, number + 0.06), (3, 0), textcoords="offset points", va="bottom",
+            fontsize="small", path_effects=halo(3), zorder=7,
+        )  # fmt: skip
+
+
 def _draw_pick(axes: Axes, info: MapInfo) -> None:
     pick = info.pick
     assert pick is not None
@@ -230,6 +252,9 @@ def draw_legend(axes: Axes, info: MapInfo) -> None:
     if any(row.edge.status == "above" for row in info.rows):
         handles.append(Line2D([], [], ls="none", marker=">", ms=8, color=INK))
         labels.append("edge not reached")
+    if any(row.theory_lr is not None and _is_on(info, row.theory_lr) for row in info.rows):
+        handles.append(Line2D([], [], color=INK, lw=1.4, ls=DOTS))
+        labels.append("edge of linear theory")
     if info.pick is not None:
         handles.append(Line2D([], [], ls="none", marker="*", ms=13, mfc=PAPER, mec=INK, mew=1.2))
         labels.append("pick")

@@ -22,6 +22,7 @@ from stabsweep.report.loss_curves import loss_info
 from stabsweep.report.sample_traces import LoadTrace, draw_traces, trace_infos
 from stabsweep.report.stability_map import map_info
 from stabsweep.report.style import INK, MUTED, clean
+from stabsweep.theory import Theory
 
 SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -46,6 +47,7 @@ def draw_report(
     subject: str = "",
     load_trace: LoadTrace | None = None,
     num_planned: int | None = None,
+    theory: Theory | None = None,
 ) -> Figure:
     """The picture of a sweep.
 
@@ -58,9 +60,10 @@ def draw_report(
         subject: what was swept, e.g. `AdamW on transformer`.
         load_trace: reads a record's curves; without it the strip of traces is left out.
         num_planned: trials that the sweep was to run; fewer are said in a banner.
+        theory: the edge of linear theory, a thin line in its row.
     """
     traces = trace_infos(region, pick, load_trace)
-    rows = map_info(region, pick)
+    rows = map_info(region, pick, theory)
     head = _headline(region, pick, subject, num_planned)
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **SETTINGS}):
         heights = [sum(line.height for line in head) + 0.15]

@@ -72,6 +72,7 @@ def render_page(
     num_planned: int | None = None,
     reproduce: Mapping[str, Any] | None = None,
     seconds: float | None = None,
+    also: Iterable[tuple[str, str]] = (),
 ) -> str:
     """The page as text.
 
@@ -83,6 +84,7 @@ def render_page(
         num_planned: trials that the sweep was to run.
         reproduce: heading -> text or mapping: the command, the config, the versions.
         seconds: how long the sweep took.
+        also: what else is known: a word and a text each.
     """
     headline = conclusion(region, pick, subject)
     reason = f"{pick.reason} {proof_text(pick)}"
@@ -90,6 +92,7 @@ def render_page(
     body += [
         f'<p class="warn">{_text(remark)}</p>' for remark in remarks(region, pick, num_planned)
     ]
+    body += [f"<p><b>{_text(word)}</b> {_text(text)}</p>" for word, text in also]
     if pick.is_ok:
         body += [
             '<p class="quiet">Arguments for a Hydra script, and for an argparse script:</p>',
@@ -137,8 +140,8 @@ def _rows(region: Region, pick: Pick) -> list[str]:
     names = " · ".join(axis.name for axis in region.space.row_axes) or "row"
     chosen = picked_row(region, pick)
     head = (
-        names, "edge", "95% interval", "safe edge", "usable edge", "good band", "window", "best",
-        "loss at best", "clipped steps",
+        names, "edge", "95% interval", "safe edge", "usable edge", "good band", "window", "decades",
+        "best", "loss at best", "LR sensitivity", "clipped steps",
     )  # fmt: skip
     body = []
     for number, row in enumerate(region.rows):
@@ -148,8 +151,10 @@ def _rows(region: Region, pick: Pick) -> list[str]:
     note = (
         "Edge: half of the trials fail there. Safe edge: 5% fail, for the worst seed. Usable edge: "
         "above it more than half of what can be learned is lost. Good band: within a tenth of the "
-        "best. Window: from too slow to the usable edge. Clipped steps: of the trials that held. "
-        "The pick's row is bold."
+        "best. Window: from too slow to the usable edge, and how many decades that is. LR "
+        "sensitivity: how much worse than the best the tried rates end on average (Wortsman et al. "
+        "2023); other rates give another number. Clipped steps: of the trials that held. The "
+        "pick's row is bold."
     )
     return ["<h2>Where the edge is</h2>", f'<p class="quiet">{note}</p>', *_table(head, body)]
 
@@ -169,8 +174,10 @@ def _row_cells(row: Row) -> list[str]:
         rate(row.usable_lr),
         _span(row.good_band),
         _span(row.window),
+        "–" if row.window_decades is None else f"{row.window_decades:.1f}",
         rate(row.best.lr if row.best else None),
         loss(row.best.loss if row.best else None),
+        loss(row.lr_sensitivity),
         share(clip_share(row)),
     ]
 

@@ -18,6 +18,7 @@ from stabsweep.records import Record
 from stabsweep.region import SHARED, Cell, Region
 from stabsweep.report.conclusion import axis_label, lr_range, picked_row, row_label
 from stabsweep.report.style import ON_SCALE, STYLES, outcome
+from stabsweep.theory import Theory
 
 LOG_SPAN = 50.0
 """Positive losses that differ by more than this factor are drawn on a log scale."""
@@ -55,12 +56,16 @@ class MapCell:
 
 @dataclass(frozen=True)
 class MapRow:
-    """One row of the map; `group` changes where a thin line should part it from the next."""
+    """One row of the map; `group` changes where a thin line should part it from the next.
+
+    `theory_lr` is the edge that linear theory draws, None for most rows.
+    """
 
     label: str
     group: str
     cells: tuple[MapCell, ...]
     edge: Edge
+    theory_lr: float | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ class MapInfo:
     pick: MapPick | None
 
 
-def map_info(region: Region, pick: Pick) -> MapInfo:
+def map_info(region: Region, pick: Pick, theory: Theory | None = None) -> MapInfo:
     """The numbers of the stability map."""
     bounds = _all_bounds(region)
     rows = [
@@ -113,6 +118,7 @@ def map_info(region: Region, pick: Pick) -> MapInfo:
                 for cell, (low, high) in zip(row.cells, bounds[number], strict=True)
             ),
             row.edge,
+            theory.lr if theory is not None and theory.values == row.values else None,
         )
         for number, row in enumerate(region.rows)
     ]

@@ -37,6 +37,7 @@ def summary(
     seconds: float | None = None,
     notes: Sequence[str] = (),
     ending: str | None = None,
+    also: Sequence[tuple[str, str]] = (),
 ) -> str:
     """The answer, the edge of every row, the evidence, the warnings, the cost, the files.
 
@@ -51,6 +52,7 @@ def summary(
         seconds: how long the sweep took.
         notes: which engine ran and why, and what else the run had to say of itself.
         ending: why it ended where it did, in a sentence.
+        also: what else is known: a word and a text each.
     """
     blocks = [textwrap.fill(conclusion(region, pick, subject), WIDTH)]
     if region.rows:
@@ -59,6 +61,7 @@ def summary(
     answer += [("Why" if pick.is_ok else "Why not", pick.reason)]
     answer += [("Tested", proof_text(pick))] if proof_text(pick) else []
     answer += [("Note", remark) for remark in remarks(region, pick, num_planned)]
+    answer += also
     blocks.append("\n".join(entry(*words) for words in answer))
     cost = []
     if region.records:

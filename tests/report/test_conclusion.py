@@ -46,6 +46,13 @@ def test_the_headline_is_the_answer(states, state, expected):
     assert conclusion(region, pick) == expected[0].upper() + expected[1:]
 
 
+def test_a_pick_that_has_moved_down_is_still_in_its_row(sweep):
+    region, pick = sweep
+    moved = replace(pick, lr=pick.lr / 1.7)
+    assert picked_row(region, moved) == picked_row(region, pick) is not None
+    assert "pick" in conclusion(region, moved)
+
+
 def test_the_headline_cannot_carry_control_characters(sweep):
     assert "\x1b" not in conclusion(*sweep, "\x1b[31m red")
 

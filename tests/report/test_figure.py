@@ -9,6 +9,7 @@ from stabsweep.numerals import loss
 from stabsweep.report import draw_report, save_figure
 from stabsweep.report.stability_map import map_info
 from stabsweep.space import Space
+from stabsweep.theory import Theory
 
 NAMES = (
     "whole scattered sobol two_axes one_strip interrupted no_records one_record one_seed pocket "
@@ -26,6 +27,18 @@ def test_every_state_can_be_drawn(states, load_trace, state):
     assert said.startswith("AdamW on transformer: ")
     if state == "interrupted":
         assert "Only 40 of 192 trials were run." in said
+
+
+@pytest.mark.parametrize("lr", [0.02, 1e-9, 1e9])
+def test_the_edge_of_theory_is_a_labelled_line_where_it_is_on_the_map(states, lr):
+    region, pick = states["whole"]
+    figure = draw_report(region, pick, theory=Theory(region.rows[0].values, 1.0, lr, "2 / lambda"))
+    words = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert ("theory" in words) == (lr == 0.02)
+    ends = [list(line.get_xdata()) for axes in figure.axes for line in axes.get_lines()]
+    assert ([lr, lr] in ends) == (lr == 0.02)
+    legends = [t.get_text() for a in figure.axes if (g := a.get_legend()) for t in g.get_texts()]
+    assert ("edge of linear theory" in legends) == (lr == 0.02)
 
 
 @pytest.mark.parametrize("state", ["whole", "sobol", "negative_losses", "edge_not_reached"])

@@ -128,5 +128,8 @@ def test_only_the_first_trials_are_listed(states):
 
 def test_the_same_sweep_gives_the_same_page(sweep, tmp_path):
     assert render_page(*sweep, PNG) == render_page(*sweep, PNG)
+    also = Reader(render_page(*sweep, PNG, also=[("Theory", f"lambda {EVIL}")]))
+    assert "Theory lambda <script>" in also.text and "script" not in also.tags
+    assert "LR sensitivity" in also.text and "decades" in also.text
     path = save_page(tmp_path, render_page(*sweep, PNG, "日本 \ud800"))
     assert path.name == "report.html" and "日本" in path.read_text(encoding="utf-8")

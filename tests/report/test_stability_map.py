@@ -7,6 +7,7 @@ import pytest
 from stabsweep.records import Record, Verdict
 from stabsweep.region import Cell
 from stabsweep.report.stability_map import cell_bounds, cell_parts, loss_scale, map_info
+from stabsweep.theory import Theory
 
 
 def record(verdict=Verdict.CONVERGED, loss=1.0, **other):
@@ -96,6 +97,14 @@ def test_the_pick_lies_in_its_row_with_its_margin(states):
         assert info.pick.lr == pick.lr
         assert info.pick.edge_lr == pick.edge["lr"] == info.rows[info.pick.row].edge.lr
         assert info.pick.margin_decades == pick.margin_decades
+
+
+def test_the_edge_of_theory_lies_in_its_own_row(states):
+    region, pick = states["whole"]
+    theory = Theory(region.rows[1].values, 10.0, 0.02, "2 / lambda")
+    rows = map_info(region, pick, theory).rows
+    assert [row.theory_lr for row in rows] == [None, 0.02, None, None]
+    assert not any(row.theory_lr for row in map_info(region, pick).rows)
 
 
 def test_cells_that_were_not_run_are_known(states):

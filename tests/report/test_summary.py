@@ -7,6 +7,11 @@ from stabsweep.report import summary
 from stabsweep.report.summary import MAX_ROWS, edge_table, saved
 
 
+def test_what_else_is_known_follows_the_answer(sweep):
+    said = summary(*sweep, also=[("Theory", "2 / lambda = 3."), ("Advice", "Try warmup.")])
+    assert "\nTheory   2 / lambda = 3.\nAdvice   Try warmup.\n\nTrials " in said
+
+
 def test_it_says_edge_pick_margin_evidence_savings_and_files(sweep):
     region, pick = sweep
     said = summary(region, pick, "AdamW on transformer", 192, "out", 42.0)

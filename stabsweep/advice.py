@@ -1,0 +1,147 @@
+"""The checklist of the Deep Learning Tuning Playbook, carried out on what a sweep has found.
+
+Godbole et al. 2023, github.com/google-research/tuning_playbook: whether warmup and clipping move
+the edge, what to try first where training is unstable, and how the pick compares with the constant
+that everybody uses. The best rate at the border and the share of clipped steps, also on that list,
+are said by `pick` and by the report.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+
+from stabsweep.edge import Edge
+from stabsweep.numerals import loss, plural, rate
+from stabsweep.pick import Pick
+from stabsweep.records import Value, Verdict
+from stabsweep.region import Cell, Region, Row
+from stabsweep.shift import MOVED, SAME, Shift
+from stabsweep.theory import answer_row
+
+THIN_DECADES = 0.5
+"""A margin below this is thin. Ours: edges move by 0.16 decades with the seed, and by more between
+a small model and the real one."""
+
+EARLY = 0.2
+"""Runs that diverge within this share of the horizon diverge early. Ours: warmups are shorter."""
+
+MOVERS = {"warmup_steps": ("Warmup", "steps"), "clip_norm": ("Clipping", "")}
+"""Axis -> what it is called, and the unit of its values."""
+
+CONSTANTS = {"sgd": 1e-2} | dict.fromkeys(("adam", "adamw", "radam", "nadam", "rmsprop"), 1e-3)
+"""Optimizer -> the rate that is used without a search: Kingma & Ba 2015 for Adam and what followed
+it; for SGD the default of Keras."""
+
+NEAR_DECADES = 0.3
+"""A tried rate this near to the constant stands for it. Ours: the step of a coarse grid."""
+
+
+def find_advice(region: Region, pick: Pick, fixed: Mapping[str, Value]) -> list[str]:
+    """What the checklist has to say, a sentence or two each; empty when it has nothing.
+
+    Args:
+        region: what the trials say.
+        pick: the recommendation.
+        fixed: `optimizer`, `warmup_steps` and `clip_norm` as they hold where no axis sweeps them.
+    """
+    moves = (_moves(region, pick, name) for name in MOVERS)
+    found = [_first_cure(region, pick, fixed), *moves, _against_constant(region, pick, fixed)]
+    return [text for text in found if text]
+
+
+def _moves(region: Region, pick: Pick, name: str) -> str:
+    """Whether an axis moves the edge, from its first to its last value in the answer's rows."""
+    answer = answer_row(region, pick)
+    if name not in region.space.axes or answer is None:
+        return ""
+    others = {axis: value for axis, value in answer[0].values.items() if axis != name}
+    rows = [row for row in region.rows if all(row.values[n] == v for n, v in others.items())]
+    if len(rows) < 2:
+        return ""
+    first, last = rows[0], rows[-1]
+    says = Shift(others, first, last).says
+    if says not in (MOVED, SAME):
+        return ""
+    what, unit = MOVERS[name]
+    ends = [f"{_edge(row.edge)} {_at(row.values[name], unit)}" for row in (first, last)]
+    if says == MOVED:
+        return f"{what} moves the edge: {ends[0]}, {ends[1]}."
+    return f"{what} does not clearly move the edge: {ends[0]}, {ends[1]}; the intervals overlap."
+
+
+def _edge(edge: Edge) -> str:
+    known = {"above": f"above {rate(edge.low)}", "below": f"below {rate(edge.high)}"}
+    return known.get(edge.status, rate(edge.lr))
+
+
+def _at(value: Value, unit: str) -> str:
+    return "without" if value is None else f"at {value:g}{f' {unit}' if unit else ''}"
+
+
+def _first_cure(region: Region, pick: Pick, fixed: Mapping[str, Value]) -> str:
+    """What to try first where training is unstable or the margin thin.
+
+    The playbook's order: warmup against early instability, clipping against that of the middle of
+    training; a better-behaved model when both are in use.
+    """
+    judged = [r for r in region.records if r.state != "failed" and r.verdict.is_judged]
+    failed = [record for record in judged if not record.verdict.is_stable]
+    if pick.is_ok:
+        margin = pick.margin_decades if (pick.edge or {}).get("status") == "found" else None
+        if margin is None or margin >= THIN_DECADES:
+            return ""
+        why = f"The margin is thin ({rate(10**margin)}x)."
+    elif failed and (region.best_row is not None or len(failed) == len(judged)):
+        why = "Training is unstable."
+    else:
+        return ""
+    horizon = max(record.horizon for record in judged)
+    at = [r.steps if r.bad_step is None else r.bad_step for r in _diverged(region)]
+    middle = statistics.median(at) if at else None
+    is_early = middle is None or middle < EARLY * horizon
+    when = f" (runs diverged at step {middle:.0f} of {horizon} in the median)" if at else ""
+    cures = []
+    if not fixed.get("warmup_steps") and "warmup_steps" not in region.space.axes:
+        cures.append(f"warmup_steps={max(horizon // 10, 2)}")
+    if fixed.get("clip_norm") is None and "clip_norm" not in region.space.axes:
+        cures.append("clip_norm=1")
+    cures = cures if is_early else cures[::-1]
+    if not cures:
+        return (
+            f"{why} Warmup and clipping are tried already: next come init, init_gain and the "
+            "model's own norms."
+        )
+    return f"{why} Try first {', then '.join(cures)}{when}."
+
+
+def _diverged(region: Region) -> Iterator:
+    return (record for record in region.records if record.verdict is Verdict.DIVERGED)
+
+
+def _against_constant(region: Region, pick: Pick, fixed: Mapping[str, Value]) -> str:
+    """How the pick compares with the tried rate that is nearest to the usual constant."""
+    answer = answer_row(region, pick)
+    rule = str(pick.hyperparameters.get("optimizer", fixed.get("optimizer")))
+    constant = CONSTANTS.get(rule)
+    if not pick.is_ok or answer is None or constant is None or pick.lr is None:
+        return ""
+    near = _nearest(answer[0], constant)
+    mine = _nearest(answer[0], pick.lr)
+    if near is None or mine is None or near is mine or not math.isfinite(mine.mean_loss):
+        return ""
+    what = f"The usual constant, {rate(constant)},"
+    if rate(near.lr) != rate(constant):
+        what = f"{rate(near.lr)}, next to the usual constant {rate(constant)},"
+    if near.num_stable < len(near.judged):
+        failed = len(near.judged) - near.num_stable
+        return f"{what} fails with {failed} of {plural(len(near.judged), 'seed')}."
+    return f"{what} ends at {loss(near.mean_loss)}; the pick at {loss(mine.mean_loss)}."
+
+
+def _nearest(row: Row, lr: float) -> Cell | None:
+    """The tried rate that is nearest, and near."""
+    cells = [cell for cell in row.cells if cell.judged]
+    near = min(cells, key=lambda cell: abs(math.log10(cell.lr / lr)), default=None)
+    return near if near and abs(math.log10(near.lr / lr)) <= NEAR_DECADES else None

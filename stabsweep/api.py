@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from stabsweep import bracket as brackets
 from stabsweep import confirm as tests
 from stabsweep import environment, executor, mirror, pruner, report, sampler
 from stabsweep.curvature import small_curvature
@@ -24,7 +25,15 @@ from stabsweep.records import Record, Trial
 from stabsweep.result import Result, known_proofs, known_theory
 from stabsweep.run import Run
 from stabsweep.space import Space
-from stabsweep.store import DERIVED, Store, read_config, read_notes, read_records
+from stabsweep.store import (
+    DERIVED,
+    Store,
+    read_bracket,
+    read_config,
+    read_notes,
+    read_records,
+    save_bracket,
+)
 from stabsweep.study import Study, rehearse
 from stabsweep.task import Task
 from stabsweep.theory import Theory, answer_row
@@ -58,6 +67,7 @@ def sweep(
     device: str = "auto",
     precision: str = "fp32",
     margin_decades: float = MARGIN_DECADES,
+    bracket: bool = False,
     confirm: bool | str = "auto",
     stress: bool | str = "auto",
     curvature: bool | str = "auto",
@@ -84,7 +94,7 @@ def sweep(
         warmup_steps: steps of linear warmup, unless swept; below the horizon.
         clip_norm: global gradient norm to clip at, unless swept; None for no clipping.
         lr_scales: pattern of parameter names -> factor of their learning rate, `{"head.*": 10.0}`.
-        schedule: after the warmup: `constant`, `cosine`, `linear` or `step`.
+        schedule: after the warmup: `constant`, `cosine`, `cosine_tenth`, `linear` or `step`.
         init: `default` (torch's), `xavier`, `kaiming`, `orthogonal`, `zeros`, `normal(std)` or
             `spectral(radius)`, unless swept.
         init_gain: factor of all weight matrices, unless swept.
@@ -100,6 +110,8 @@ def sweep(
         precision: `fp32`, `fp64`, `bf16` (autocast), `bf16_pure` (weights too) or `fp16` (autocast,
             with a loss scale, one trial at a time), unless swept.
         margin_decades: distance of the pick from the safe edge, in powers of ten.
+        bracket: find the range of rates first, by short trials over the one that is given and
+            beyond, and sweep a narrow ladder below their edge; only where `lr` is the one axis.
         confirm: train the pick with three unseen seeds and three times the horizon before it is
             given; where it fails it moves down.
         stress: train it with other batch sizes, widths, depths and orders too; `auto` for the
@@ -120,11 +132,19 @@ def sweep(
     """
     given = {key: value for key, value in locals().items() if key not in _APART}
     plan = Plan.make(given)
-    # With what its axes feed, which only the plan knows.
-    given["space"] = plan.space
-    config = {key: _described(value) for key, value in given.items()}
     folder = Path(folder) if folder is not None else None
-    return _run(plan, config, folder, watcher, storage)
+    tried = read_bracket(folder) if folder else []
+    notes = []
+    if plan.bracket:
+        # What a folder holds is the answer to the same question, or it is another sweep's.
+        if not {record.lr for record in tried}.issuperset(brackets.starting_rates(plan.space)):
+            tried = brackets.bracket(plan)
+        plan, note = brackets.narrowed(plan, tried)
+        notes.append(note)
+    # With what its axes feed, which only the plan knows; a range that was found is not found again.
+    given |= {"space": plan.space, "bracket": False}
+    config = {key: _described(value) for key, value in given.items()}
+    return _run(plan, config, folder, watcher, storage, tried, notes)
 
 
 def resume(
@@ -155,6 +175,8 @@ def _run(
     folder: Path | None,
     watcher: Watcher | str,
     storage: str | None,
+    bracketed: Sequence[Record],
+    remarks: Sequence[str],
 ) -> Result:
     done = _done(folder, config) if folder else []
     build = partial(
@@ -176,6 +198,8 @@ def _run(
     config = {**config, "num_planned": planned}
     watcher = report.watcher(watcher, plan.space) if isinstance(watcher, str) else watcher
     store = Store(folder, config, environment.take()) if folder else None
+    if folder and bracketed:
+        save_bracket(folder, bracketed)
     known = Result.find(plan.space, [], config)
     notes = read_notes(folder) if folder else []
 
@@ -211,7 +235,7 @@ def _run(
     theory = known_theory(folder) if folder else None
     watcher.start(known.subject, Progress(planned, len(done), len(done)))
     try:
-        for message in plan.notes:
+        for message in [*remarks, *plan.notes]:
             note(message)
         run.run()
         if study.ending:
@@ -247,6 +271,7 @@ def _run(
         interrupted=interrupted,
         theory=theory,
         notes=tuple(dict.fromkeys(notes)),
+        bracketed=tuple(bracketed),
     )
     if folder:
         result.save_report()

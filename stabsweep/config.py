@@ -46,6 +46,7 @@ class Schema:
     precision: str = MISSING
     lr_scales: Any = MISSING
     margin_decades: float = MISSING
+    bracket: bool = MISSING
     confirm: Any = MISSING
     stress: Any = MISSING
     curvature: Any = MISSING

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from stabsweep import executor, pruner
+from stabsweep.aside import train
 from stabsweep.model import MODELS
 from stabsweep.numerals import rate, round_rate
 from stabsweep.pick import Pick
 from stabsweep.plan import Plan
-from stabsweep.progress import Silence
 from stabsweep.proof import CONFIRM, Proof
-from stabsweep.records import Point, Record
-from stabsweep.run import Run
-from stabsweep.sampler import DesignSampler
-from stabsweep.space import Space
-from stabsweep.study import Study
+from stabsweep.records import Point
 
 NUM_SEEDS, LONGER = 3, 3
 """Unseen seeds that a pick must hold for, and how many times the horizon they train: by then a rate
@@ -48,7 +43,7 @@ def confirm(plan: Plan, pick: Pick, note: Callable[[str], None]) -> list[Proof]:
     seeds = range(first, first + NUM_SEEDS)
     lr, proofs = pick.lr, []
     for _ in range(NUM_STEPS + 1):
-        records = train(longer, _point(plan, pick, lr), seeds)
+        records = train(longer, [_point(plan, pick, lr)], seeds)
         proofs += [Proof(CONFIRM, record) for record in records]
         held = sum(proof.held for proof in proofs[-NUM_SEEDS:])
         note(
@@ -73,44 +68,11 @@ def stress(plan: Plan, pick: Pick, note: Callable[[str], None]) -> list[Proof]:
     proofs = []
     for test, other in _conditions(plan):
         point = _point(plan, pick, pick.lr)
-        proofs += [Proof(test, r) for r in train(other, point, plan.seeds[:STRESS_SEEDS])]
+        proofs += [Proof(test, r) for r in train(other, [point], plan.seeds[:STRESS_SEEDS])]
     if proofs:
         held = sum(proof.held for proof in proofs)
         note(f"stress: {rate(pick.lr)} held in {held} of {len(proofs)} runs under other conditions")
     return proofs
-
-
-def train(plan: Plan, point: Point, seeds: Sequence[int]) -> list[Record]:
-    """The records of one point with each seed, trained as a sweep trains them.
-
-    Args:
-        plan: says what is trained, how long and where.
-        point: one value for every axis.
-        seeds: of weights and batches.
-    """
-    design = [(number, point, seed) for number, seed in enumerate(seeds)]
-    # A rate that moved down may lie beside the values, or outside of the range, that were swept.
-    axes = {a.name: replace(a, low=None, high=None, values=(point[a.name],)) for a in plan.space}
-    plan = replace(plan, space=Space(axes))
-    run = Run(
-        plan.space,
-        Study(plan.space, DesignSampler(design), pruner.build("divergence"), seeds, len(design)),
-        executor.Local(
-            plan.setup,
-            [axis.name for axis in plan.space.splitting],
-            plan.engine,
-            plan.cohort_size,
-            lambda note: None,
-        ),
-        None,
-        Silence(),
-        plan.horizon,
-        plan.rung_steps,
-        plan.fixed,
-        lambda point: plan.task_of(point).blind_loss,
-    )
-    run.run()
-    return sorted(run.records, key=lambda record: record.trial)
 
 
 def _point(plan: Plan, pick: Pick, lr: float) -> Point:

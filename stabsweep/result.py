@@ -16,13 +16,14 @@ from stabsweep.drift import find_drift
 from stabsweep.errors import BadInput
 from stabsweep.limits import check_count, check_margin
 from stabsweep.pick import Pick, find_pick
-from stabsweep.proof import Proof, proven
+from stabsweep.proof import CONFIRM, Proof, proven
 from stabsweep.records import Array, Record, Value
 from stabsweep.region import Region, find_region
 from stabsweep.space import Space
 from stabsweep.store import (
     THEORY,
     as_table,
+    read_bracket,
     read_config,
     read_environment,
     read_notes,
@@ -62,6 +63,7 @@ class Result:
         notes: which engine ran and why, and whether cohorts were halved, a line each.
         proofs: what the pick was put through after the sweep.
         theory: the edge of linear theory in the pick's row; None where there is none.
+        bracketed: the short trials that found the range before it.
     """
 
     region: Region
@@ -73,6 +75,7 @@ class Result:
     notes: tuple[str, ...] = ()
     proofs: tuple[Proof, ...] = ()
     theory: Theory | None = None
+    bracketed: tuple[Record, ...] = ()
 
     @classmethod
     def find(
@@ -113,6 +116,20 @@ class Result:
         rule = " / ".join(map(str, chosen.values)) if chosen else _name(self.config["optimizer"])
         return f"{rule} on {_name(self.config['model'])}"
 
+    @property
+    def cost(self) -> dict[str, int]:
+        """Optimizer steps of all trials, by what they were for: what a sweep costs anywhere."""
+        confirming = [proof.record for proof in self.proofs if proof.test == CONFIRM]
+        stressing = [proof.record for proof in self.proofs if proof.test != CONFIRM]
+        parts = {
+            "bracket": self.bracketed,
+            "sweep": self.region.records,
+            "confirm": confirming,
+            "stress": stressing,
+        }
+        steps = {name: sum(r.steps for r in records) for name, records in parts.items()}
+        return {name: number for name, number in steps.items() if number}
+
     def plot(self) -> Any:
         """The picture as a matplotlib figure: map, losses, sample traces."""
         load = partial(read_trace, self.folder) if self.folder else None
@@ -147,6 +164,7 @@ class Result:
             self.notes,
             self.ending,
             self._also,
+            self.cost,
         )
 
     @property
@@ -177,6 +195,7 @@ class Result:
             "trials": len(self.region.records),
             "trials_planned": self.config["num_planned"],
             "trials_pruned": sum(r.state == "pruned" for r in self.region.records),
+            "cost": self.cost,
             "folder": str(self.folder) if self.folder else None,
             "interrupted": self.interrupted,
             "notes": list(self.notes),
@@ -273,7 +292,12 @@ def load(folder: str | Path) -> Result:
         check_count("num_planned", config["num_planned"], low=0)
         space, notes = Space.parse(config["space"]), tuple(read_notes(folder))
         proofs = known_proofs(folder)
-        known = {"folder": folder, "notes": notes, "theory": known_theory(folder)}
+        known = {
+            "folder": folder,
+            "notes": notes,
+            "theory": known_theory(folder),
+            "bracketed": tuple(read_bracket(folder)),
+        }
         return Result.find(space, records, config, proofs, **known)
     except KeyError as error:
         raise BadInput(f"{folder}/config.yaml lacks the key {error}") from None

@@ -5,6 +5,7 @@
     notes.txt           which engine ran and why, cohorts that were halved; a line each
     records.jsonl       one line a finished trial, flushed as it ends: the truth
     traces/000000.npy   (5, T) curves of a trial, in the order of `stabsweep.records.CURVES`
+    bracket.jsonl       the short trials that found the range, where there were some
     trials.csv          the records as a table
     pick.yaml           the recommendation
     theory.yaml         the edge of linear theory in the pick's row, where there is one
@@ -35,6 +36,7 @@ from stabsweep.records import Array, Record, Trace
 
 RECORDS, TRACES, CONFIG = "records.jsonl", "traces", "config.yaml"
 THRESHOLDS, NOTES, THEORY = "thresholds.yaml", "notes.txt", "theory.yaml"
+BRACKET = "bracket.jsonl"
 
 
 class _Reader(yaml.SafeLoader):
@@ -288,6 +290,20 @@ def read_theory(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return plain if isinstance(plain, dict) else {}
+
+
+def save_bracket(folder: Path, records: Iterable[Record]) -> None:
+    """Writes the short trials that found the range of a sweep, one JSON line a trial."""
+    (folder / BRACKET).write_text("".join(map(_line, records)), encoding="utf-8")
+
+
+def read_bracket(folder: Path) -> list[Record]:
+    """What `save_bracket` wrote; nothing where there is no such file, or a torn one."""
+    try:
+        text = (folder / BRACKET).read_text(encoding="utf-8")
+        return [Record.from_dict(json.loads(line)) for line in text.splitlines()]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _plain(value: Any) -> Any:

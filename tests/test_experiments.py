@@ -187,3 +187,27 @@ def test_spectral_rnn(tmp_path, capsys):
     said = re.findall(r"init spectral.*through 64 steps x (\S+) \(rho", capsys.readouterr().err)
     ratios = [float(text) for text in said]
     assert ratios[0] < 1e-30 and 1e-8 < ratios[1] < 1 and ratios[2] > 1e4
+
+
+def test_quick(tmp_path, capsys):
+    small = ["model.width=16", "horizon=64", "device=cpu"]
+    region = run(tmp_path, "quick", *small)
+    found = load(tmp_path / "run")
+    assert found.pick.is_ok and found.pick.lr in [cell.lr for cell in region.rows[0].cells]
+    assert [*found.cost] == ["bracket", "sweep", "confirm"]
+    # Three seeds three times as long at most five rates; one is usual.
+    assert found.cost["bracket"] <= 35 * 32 and found.cost["sweep"] <= 8 * 64
+    assert found.cost["confirm"] in [9 * 64 * count for count in range(1, 6)]
+    assert "trial-steps: bracket" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rnn", "transformer"])
+def test_quick_is_for_any_model(tmp_path, capsys, name):
+    small = {"rnn": ["model.hidden=8", "task.step=row"], "transformer": ["model.width=16"]}[name]
+    words = [*small, f"model={name}", "horizon=32", "confirm=false", "device=cpu"]
+    region = run(tmp_path, "quick", *words)
+    config = load(tmp_path / "run").config
+    assert config["model"]["name"] == name
+    assert config["bracket"] is False and len(config["space"]["lr"]["values"]) == 8
+    assert len(region.records) == 8

@@ -6,9 +6,10 @@ import numpy as np
 
 from stabsweep.records import Array
 
-SCHEDULES = ("constant", "cosine", "linear", "step")
-"""What follows the warmup: the peak rate; half a cosine down to 0; a line down to 0; the peak rate,
-a tenth of it after half of the remaining steps and a hundredth after three quarters."""
+SCHEDULES = ("constant", "cosine", "cosine_tenth", "linear", "step")
+"""What follows the warmup: the peak rate; half a cosine down to 0; one down to a tenth of the peak;
+a line down to 0; the peak rate, a tenth of it after half of the remaining steps and a hundredth
+after three quarters."""
 
 
 def learning_rates(
@@ -34,6 +35,8 @@ def learning_rates(
     past = np.clip((steps - peak_step) / np.maximum(horizon - peak_step, 1), 0.0, 1.0)
     if schedule == "cosine":
         factor = 0.5 * (1 + np.cos(np.pi * past))
+    elif schedule == "cosine_tenth":
+        factor = 0.1 + 0.45 * (1 + np.cos(np.pi * past))
     elif schedule == "linear":
         factor = 1 - past
     elif schedule == "step":

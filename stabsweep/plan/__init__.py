@@ -68,6 +68,7 @@ class Plan:
         cohort_size, rung_steps: as given, or chosen.
         device: where to train.
         margin_decades: distance of the pick from the safe edge.
+        bracket: whether a short sweep is to find the range of rates first.
         confirm, stress: whether the pick is put to the test.
         curvature: whether the measured edge is set beside that of linear theory.
         order_shift: added to every seed for the order of the batches, see `Setup`.
@@ -93,6 +94,7 @@ class Plan:
     rung_steps: int
     device: torch.device
     margin_decades: float
+    bracket: bool
     confirm: bool
     stress: bool
     curvature: bool
@@ -132,6 +134,7 @@ class Plan:
                 given, "rung_steps", max(math.ceil(given["horizon"] / NUM_RUNGS), 1)
             ),
             device=device,
+            bracket=_bracket(given["bracket"], space),
             confirm=_switch("confirm", given["confirm"], True),
             stress=_switch("stress", given["stress"], is_reference(given["model"])),
             curvature=_switch("curvature", given["curvature"], is_reference(given["model"])),
@@ -247,6 +250,21 @@ def _switch(key: str, given: Any, auto: bool) -> bool:
     if given != "auto" and not isinstance(given, bool):
         raise BadInput(f"{key}={given!r} is no switch: use auto, true or false")
     return auto if given == "auto" else given
+
+
+def _bracket(given: Any, space: Space) -> bool:
+    """Whether to bracket, which needs a range of rates and no other axis."""
+    if not isinstance(given, bool):
+        raise BadInput(f"bracket={given!r} is no switch: use true or false")
+    if given and space.row_axes:
+        others = ", ".join(axis.name for axis in space.row_axes)
+        raise BadInput(
+            f"bracket=true finds a range for lr alone, but space has {others} too: take that away "
+            "(space=lr), or leave bracket=false"
+        )
+    if given and len(space.axes["lr"].values) == 1:
+        raise BadInput("bracket=true needs two ends to start from: give space.lr low and high")
+    return given
 
 
 def _lr_scales(given: Any) -> dict[str, float]:

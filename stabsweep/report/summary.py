@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from stabsweep.numerals import duration, loss, plural, rate, share, span
@@ -38,6 +38,7 @@ def summary(
     notes: Sequence[str] = (),
     ending: str | None = None,
     also: Sequence[tuple[str, str]] = (),
+    steps: Mapping[str, int] | None = None,
 ) -> str:
     """The answer, the edge of every row, the evidence, the warnings, the cost, the files.
 
@@ -53,6 +54,7 @@ def summary(
         notes: which engine ran and why, and what else the run had to say of itself.
         ending: why it ended where it did, in a sentence.
         also: what else is known: a word and a text each.
+        steps: what the trials were for -> optimizer steps that this took.
     """
     blocks = [textwrap.fill(conclusion(region, pick, subject), WIDTH)]
     if region.rows:
@@ -66,6 +68,7 @@ def summary(
     cost = []
     if region.records:
         cost += [("Trials", counted(region.records)), ("Pruned", saved(region.records))]
+    cost += [("Cost", spent(steps))] if steps else []
     cost += [("Engine", "; ".join(note.removeprefix("engine ") for note in notes))] if notes else []
     cost += [("Ended", ending)] if ending else []
     cost += [("Took", duration(seconds))] if seconds is not None else []
@@ -73,6 +76,12 @@ def summary(
     if cost:
         blocks.append("\n".join(entry(*words) for words in cost))
     return "\n\n".join(blocks)
+
+
+def spent(steps: Mapping[str, int]) -> str:
+    """What a sweep cost: `8,050 trial-steps: bracket 1,250, sweep 3,200, confirm 3,600`."""
+    parts = ", ".join(f"{name} {number:,}" for name, number in steps.items())
+    return f"{sum(steps.values()):,} trial-steps: {parts}"
 
 
 def entry(word: str, text: str) -> str:

@@ -23,6 +23,8 @@ def factor(schedule, past):
     """What is left of the peak rate after a share of the way from the peak to the horizon."""
     if schedule == "cosine":
         return (1 + math.cos(math.pi * past)) / 2
+    if schedule == "cosine_tenth":
+        return 0.1 + 0.9 * (1 + math.cos(math.pi * past)) / 2
     if schedule == "linear":
         return 1 - past
     if schedule == "step":
@@ -68,6 +70,7 @@ def test_it_is_that_of_torch_without_warmup(schedule):
     theirs = {
         "constant": lambda: scheduler.ConstantLR(optimizer, 1.0),
         "cosine": lambda: scheduler.CosineAnnealingLR(optimizer, HORIZON),
+        "cosine_tenth": lambda: scheduler.CosineAnnealingLR(optimizer, HORIZON, eta_min=0.05),
         "linear": lambda: scheduler.LinearLR(optimizer, 1.0, 0.0, HORIZON),
         "step": lambda: scheduler.MultiStepLR(optimizer, [HORIZON // 2, HORIZON * 3 // 4]),
     }[schedule]()
@@ -105,4 +108,4 @@ def test_trials_of_their_own_rate_warmup_and_step_are_found_at_once(schedule):
 def test_a_horizon_of_one_step_has_the_peak_rate():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert [rates(schedule, 0, 0.5, 1).tolist() for schedule in SCHEDULES] == [[0.5]] * 4
+        assert [rates(schedule, 0, 0.5, 1).tolist() for schedule in SCHEDULES] == [[0.5]] * 5

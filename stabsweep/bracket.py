@@ -1,0 +1,129 @@
+"""Where to look: the edge of short trials over a wide range, and a ladder of rates below it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from stabsweep.aside import train
+from stabsweep.numerals import plural, rate, round_rate
+from stabsweep.plan import Plan
+from stabsweep.records import Record
+from stabsweep.region import Row, find_region
+from stabsweep.space import Axis, Space
+
+NUM_RATES = 25
+"""Rates of a bracket over the range that was given. Ours: over five decades one every 0.2."""
+
+SHORTER, LEAST_STEPS = 8, 32
+"""A trial has this part of the horizon, but so many steps at least. Ours: most of what diverges has
+done so by then (the edge of a whole run lies up to a decade lower)."""
+
+LOWEST, HIGHEST = 1e-7, 1e3
+"""No bracket looks further. Ours: three decades below and two above the usual range."""
+
+GRID = (1.0, 1.8, 3.2, 5.6)
+"""The rates of a ladder in each decade: quarters, the same for every sweep; of two digits, so that
+a pick is a rate that was trained."""
+
+NUM_RUNGS = 8
+"""Rates of a ladder: from a quarter of a decade above the edge to one and a half or more below it.
+Ours: on six setups the best rate of the whole run lay up to 1.3 decades below this edge."""
+
+
+def bracket(plan: Plan) -> list[Record]:
+    """Short trials of one seed over the range of the plan, and beyond it until an edge is met.
+
+    Args:
+        plan: of a sweep whose only axis is the learning rate.
+    """
+    steps = min(max(plan.horizon // SHORTER, LEAST_STEPS) + _warmup(plan), plan.horizon)
+    short = replace(plan, horizon=steps, rung_steps=max(math.ceil(steps / 10), 1))
+    rates = starting_rates(plan.space)
+    gap = math.log10(rates[-1] / rates[0]) / (NUM_RATES - 1)
+    records: list[Record] = []
+    while rates:
+        points = [{"lr": lr} for lr in rates]
+        records += train(short, points, plan.seeds[:1])
+        rates = _beyond(plan.space, records, gap)
+    return [replace(record, trial=number) for number, record in enumerate(records)]
+
+
+def starting_rates(space: Space) -> list[float]:
+    """The rates that a bracket begins with: over the range, or between the ends of the values."""
+    axis = space.axes["lr"]
+    low, high = (axis.values[0], axis.values[-1]) if axis.values else (axis.low, axis.high)
+    return [round_rate(float(lr), digits=4) for lr in np.geomspace(low, high, NUM_RATES)]  # type: ignore[arg-type]
+
+
+def narrowed(plan: Plan, records: Sequence[Record]) -> tuple[Plan, str]:
+    """The plan with a ladder of rates below the edge of a bracket, and a line that says so.
+
+    Args:
+        plan: that was bracketed.
+        records: of the bracket.
+    """
+    row = _row(plan.space, records)
+    tried = sorted(record.lr for record in records)
+    if row.edge.lr is not None:
+        top, seen = row.edge.lr, f"edge near {rate(row.edge.lr)}"
+    elif row.edge.status == "below":
+        top, seen = tried[0], f"nothing held down to {rate(tried[0])}"
+    else:
+        # Without an edge the loss alone says where to look.
+        top = min(row.best.lr * 10, tried[-1]) if row.best else tried[-1]
+        seen = f"nothing failed up to {rate(tried[-1])}"
+    ladder = ladder_below(top)
+    given = starting_rates(plan.space)
+    is_wider = tried[0] < given[0] or tried[-1] > given[-1]
+    beyond = f" from {rate(tried[0])} to {rate(tried[-1])}, wider than asked" if is_wider else ""
+    message = (
+        f"bracket: {seen} after {records[0].horizon} steps at {plural(len(tried), 'rate')}{beyond}"
+        f"; sweeping {rate(ladder[0])} to {rate(ladder[-1])}"
+    )
+    space = Space({"lr": Axis("lr", scale="log", values=tuple(ladder))})
+    return replace(plan, space=space, bracket=False), message
+
+
+def ladder_below(edge: float) -> list[float]:
+    """The rates of `GRID` from the first that is not below an edge downwards, ascending.
+
+    >>> ladder_below(0.25)
+    [0.0056, 0.01, 0.018, 0.032, 0.056, 0.1, 0.18, 0.32]
+    """
+    first = math.floor(math.log10(edge)) + 1
+    rates = [
+        float(f"{digits}e{power}")
+        for power in range(first - NUM_RUNGS, first + 1)
+        for digits in GRID
+    ]
+    above = next(n for n, lr in enumerate(rates) if lr >= edge)
+    return rates[above - NUM_RUNGS + 1 : above + 1]
+
+
+def _warmup(plan: Plan) -> int:
+    """Steps until the peak rate: a bracket is about what follows them."""
+    return int(plan.fixed["warmup_steps"] or 0)
+
+
+def _row(space: Space, records: Sequence[Record]) -> Row:
+    (row,) = find_region(space, records).rows
+    return row
+
+
+def _beyond(space: Space, records: Sequence[Record], gap: float) -> list[float]:
+    """A decade of further rates where no edge was met yet; none where it was, or at a limit."""
+    status = _row(space, records).edge.status
+    tried = sorted(record.lr for record in records)
+    if status == "found":
+        return []
+    steps = range(1, max(round(1 / gap), 1) + 1)
+    if status == "below":
+        further = [tried[0] / 10 ** (n * gap) for n in steps]
+    else:
+        further = [tried[-1] * 10 ** (n * gap) for n in steps]
+    inside = (round_rate(lr, digits=4) for lr in further)
+    return sorted(lr for lr in inside if LOWEST <= lr <= HIGHEST * 1.001)

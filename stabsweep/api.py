@@ -332,7 +332,7 @@ def _done(folder: Path, config: Mapping[str, Any]) -> list[Record]:
     if not (folder / "config.yaml").exists():
         return []
     # What an older version could not be told was what is now the default.
-    earlier = {**_DEFAULTS, **read_config(folder)}
+    earlier = {**DEFAULTS, **read_config(folder)}
     keys = {*config, *earlier}.difference(DERIVED)
     changed = sorted(key for key in keys if config.get(key) != earlier.get(key))
     if changed:
@@ -343,11 +343,12 @@ def _done(folder: Path, config: Mapping[str, Any]) -> list[Record]:
     return read_records(folder) if (folder / "records.jsonl").exists() else []
 
 
-_DEFAULTS = {
+DEFAULTS = {
     name: parameter.default
     for name, parameter in inspect.signature(sweep).parameters.items()
     if parameter.default is not parameter.empty and name not in _APART
 }
+"""What `sweep` does when it is not told: argument -> value, of those that it may leave out."""
 
 
 def _described(value: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from stabsweep import model, optimizer, task
-from stabsweep.api import sweep
+from stabsweep.api import DEFAULTS, sweep
 from stabsweep.engine import Cohort, Engine, Loop
 from stabsweep.plan import Plan
 from stabsweep.records import Trial, Verdict
@@ -202,35 +202,21 @@ def _share_learned_at_blind() -> float:
 
 def _curves(kind: type[Engine], rule: Mapping[str, Any], num_trials: int) -> np.ndarray:
     """Curves of 50 steps of an MLP on digits in float64: (trials, 5, 50)."""
-    plan = Plan.make(
-        {
-            "model": {"name": "mlp", "width": 16},
-            "task": "digits",
-            "space": {"lr": {"low": 1e-3, "high": 1e-2}},
-            "optimizer": rule,
-            "horizon": 50,
-            "num_trials": num_trials,
-            "seeds": 1,
-            "batch_size": 16,
-            "warmup_steps": 5,
-            "clip_norm": 1.0,
-            "lr_scales": None,
-            "schedule": "cosine",
-            "init": "default",
-            "init_gain": 1.0,
-            "sampler": "grid",
-            "sampler_seed": 0,
-            "pruner": "divergence",
-            "engine": "auto",
-            "cohort_size": None,
-            "rung_steps": None,
-            "device": "cpu",
-            "precision": "fp64",
-            "margin_decades": 0.0,
-            "confirm": False,
-            "stress": False,
-        }
-    )
+    asked = {
+        "model": {"name": "mlp", "width": 16},
+        "task": "digits",
+        "space": {"lr": {"low": 1e-3, "high": 1e-2}},
+        "optimizer": rule,
+        "horizon": 50,
+        "num_trials": num_trials,
+        "batch_size": 16,
+        "warmup_steps": 5,
+        "clip_norm": 1.0,
+        "schedule": "cosine",
+        "device": "cpu",
+        "precision": "fp64",
+    }
+    plan = Plan.make({**DEFAULTS, **asked})
     curves = []
     trials = [Trial(k, {"lr": 1e-3 * (k + 1)}, 0) for k in range(num_trials)]
     for batch in [trials] if kind is Cohort else [[trial] for trial in trials]:

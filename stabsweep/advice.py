@@ -8,15 +8,15 @@ are said by `pick` and by the report.
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from stabsweep.edge import Edge
 from stabsweep.numerals import loss, plural, rate
 from stabsweep.pick import Pick
+from stabsweep.proof import CONSTANT, Proof
 from stabsweep.records import Value, Verdict
-from stabsweep.region import Cell, Region, Row
+from stabsweep.region import Region
 from stabsweep.shift import MOVED, SAME, Shift
 from stabsweep.theory import answer_row
 
@@ -34,20 +34,26 @@ CONSTANTS = {"sgd": 1e-2} | dict.fromkeys(("adam", "adamw", "radam", "nadam", "r
 """Optimizer -> the rate that is used without a search: Kingma & Ba 2015 for Adam and what followed
 it; for SGD the default of Keras."""
 
-NEAR_DECADES = 0.3
-"""A tried rate this near to the constant stands for it. Ours: the step of a coarse grid."""
+
+def usual_constant(rule: str) -> float | None:
+    """The rate that everybody uses for an optimizer; None where there is none."""
+    return CONSTANTS.get(rule)
 
 
-def find_advice(region: Region, pick: Pick, fixed: Mapping[str, Value]) -> list[str]:
+def find_advice(
+    region: Region, pick: Pick, fixed: Mapping[str, Value], proofs: Sequence[Proof] = ()
+) -> list[str]:
     """What the checklist has to say, a sentence or two each; empty when it has nothing.
 
     Args:
         region: what the trials say.
         pick: the recommendation.
         fixed: `optimizer`, `warmup_steps` and `clip_norm` as they hold where no axis sweeps them.
+        proofs: what was run after the sweep.
     """
     moves = (_moves(region, pick, name) for name in MOVERS)
-    found = [_first_cure(region, pick, fixed), *moves, _against_constant(region, pick, fixed)]
+    constant = _against_constant(region, pick, fixed, proofs)
+    found = [_first_cure(region, pick, fixed), *moves, constant]
     return [text for text in found if text]
 
 
@@ -120,28 +126,26 @@ def _diverged(region: Region) -> Iterator:
     return (record for record in region.records if record.verdict is Verdict.DIVERGED)
 
 
-def _against_constant(region: Region, pick: Pick, fixed: Mapping[str, Value]) -> str:
-    """How the pick compares with the tried rate that is nearest to the usual constant."""
+def _against_constant(
+    region: Region, pick: Pick, fixed: Mapping[str, Value], proofs: Sequence[Proof]
+) -> str:
+    """How the usual constant did beside the best rate that was swept."""
     answer = answer_row(region, pick)
-    rule = str(pick.hyperparameters.get("optimizer", fixed.get("optimizer")))
-    constant = CONSTANTS.get(rule)
+    constant = CONSTANTS.get(str(pick.hyperparameters.get("optimizer", fixed.get("optimizer"))))
     if not pick.is_ok or answer is None or constant is None or pick.lr is None:
         return ""
-    near = _nearest(answer[0], constant)
-    mine = _nearest(answer[0], pick.lr)
-    if near is None or mine is None or near is mine or not math.isfinite(mine.mean_loss):
-        return ""
-    what = f"The usual constant, {rate(constant)},"
-    if rate(near.lr) != rate(constant):
-        what = f"{rate(near.lr)}, next to the usual constant {rate(constant)},"
-    if near.num_stable < len(near.judged):
-        failed = len(near.judged) - near.num_stable
-        return f"{what} fails with {failed} of {plural(len(near.judged), 'seed')}."
-    return f"{what} ends at {loss(near.mean_loss)}; the pick at {loss(mine.mean_loss)}."
-
-
-def _nearest(row: Row, lr: float) -> Cell | None:
-    """The tried rate that is nearest, and near."""
-    cells = [cell for cell in row.cells if cell.judged]
-    near = min(cells, key=lambda cell: abs(math.log10(cell.lr / lr)), default=None)
-    return near if near and abs(math.log10(near.lr / lr)) <= NEAR_DECADES else None
+    if rate(constant) == rate(pick.lr):
+        return f"The pick is the usual constant, {rate(constant)}."
+    row, what = answer[0], f"The usual constant, {rate(constant)},"
+    tried = [proof.record for proof in proofs if proof.test == CONSTANT]
+    tried += [r for cell in row.cells if cell.lr == constant for r in cell.judged]
+    failed = [record for record in tried if not record.verdict.is_stable]
+    if failed:
+        return f"{what} fails with {len(failed)} of {plural(len(tried), 'seed')}."
+    losses = [record.final_loss for record in tried if record.final_loss is not None]
+    if losses and row.best:
+        mean, best = loss(statistics.fmean(losses)), f"{loss(row.best.loss)} at {rate(row.best.lr)}"
+        return f"{what} ends at {mean}; the best of the sweep at {best}."
+    if pick.ceiling_lr and constant > pick.ceiling_lr:
+        return f"{what} lies above {rate(pick.ceiling_lr)}, where the margin ends."
+    return ""

@@ -20,7 +20,7 @@ from stabsweep.errors import BadInput
 from stabsweep.pick import MARGIN_DECADES, Pick
 from stabsweep.plan import Plan
 from stabsweep.progress import Progress, Watcher
-from stabsweep.proof import Proof, proven
+from stabsweep.proof import Proof, proven, with_constant
 from stabsweep.records import Record, Trial
 from stabsweep.result import Result, known_proofs, known_theory
 from stabsweep.run import Run
@@ -244,8 +244,9 @@ def _run(
             if store:
                 store.end(config)
         found = Result.find(plan.space, run.records, config)
-        if found.pick.lr not in {proof.record.lr for proof in proofs}:
-            proofs = _prove(plan, found.pick, watcher)
+        assert found.candidate is not None
+        if found.candidate.lr not in {proof.record.lr for proof in proofs}:
+            proofs = _prove(plan, found.candidate, run.records, watcher)
         if plan.curvature:
             theory = _theory(plan, found, theory)
     except KeyboardInterrupt:
@@ -278,11 +279,14 @@ def _run(
     return result
 
 
-def _prove(plan: Plan, pick: Pick, watcher: Watcher) -> list[Proof]:
+def _prove(plan: Plan, pick: Pick, records: Sequence[Record], watcher: Watcher) -> list[Proof]:
     """Puts a pick to the tests that the plan asks for."""
-    if not pick.is_ok:
+    if pick.lr is None:
         return []
-    proofs = tests.confirm(plan, pick, watcher.note) if plan.confirm else []
+    proofs = []
+    if plan.confirm:
+        proofs += tests.contest(plan, pick, records, watcher.note)
+        proofs += tests.confirm(plan, with_constant(pick, proofs), watcher.note)
     pick = proven(pick, proofs)
     if plan.stress and pick.is_ok:
         proofs += tests.stress(plan, pick, watcher.note)

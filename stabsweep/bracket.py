@@ -1,4 +1,4 @@
-"""Where to look: the edge of short trials over a wide range, and a ladder of rates below it."""
+"""Where to look: a line search, short trials around it, and a ladder of rates below their edge."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from stabsweep.aside import train
+from stabsweep.edge import find_edge
 from stabsweep.numerals import plural, rate, round_rate
 from stabsweep.plan import Plan
 from stabsweep.records import Record
@@ -16,7 +17,15 @@ from stabsweep.region import Row, find_region
 from stabsweep.space import Axis, Space
 
 NUM_RATES = 25
-"""Rates of a bracket over the range that was given. Ours: over five decades one every 0.2."""
+"""Rates of a line search over the range that was given. Ours: over five decades one every 0.2."""
+
+LINE_STEPS, LINE_LOSS = 10, 0.01
+"""Steps of a line search, and the share by which a loss must rise to be too high. Ours: after five
+steps the second moments of Adam are still those of its first gradient."""
+
+BELOW_DECADES, ABOVE_DECADES = 0.5, 1.0
+"""How far short trials go below and above what a line search says. Ours: the edge after an eighth
+of the horizon was 0.8 times to 4 times what it said on ten setups, 29 times once."""
 
 SHORTER, LEAST_STEPS = 8, 32
 """A trial has this part of the horizon, but so many steps at least. Ours: most of what diverges has
@@ -35,7 +44,9 @@ Ours: on six setups the best rate of the whole run lay up to 1.3 decades below t
 
 
 def bracket(plan: Plan) -> list[Record]:
-    """Short trials of one seed over the range of the plan, and beyond it until an edge is met.
+    """A line search over the range of the plan, then short trials around the rate that it says.
+
+    They go on beyond, also out of the range, until an edge is met. All have one seed.
 
     Args:
         plan: of a sweep whose only axis is the learning rate.
@@ -44,16 +55,43 @@ def bracket(plan: Plan) -> list[Record]:
     short = replace(plan, horizon=steps, rung_steps=max(math.ceil(steps / 10), 1))
     rates = starting_rates(plan.space)
     gap = math.log10(rates[-1] / rates[0]) / (NUM_RATES - 1)
+    first: list[Record] = []
+    if steps > LINE_STEPS:
+        first = line_search(plan)
+        low, high = _line_lr(first) / 10**BELOW_DECADES, _line_lr(first) * 10**ABOVE_DECADES
+        rates = [lr for lr in rates if low <= lr <= high]
     records: list[Record] = []
     while rates:
-        points = [{"lr": lr} for lr in rates]
-        records += train(short, points, plan.seeds[:1])
+        records += train(short, [{"lr": lr} for lr in rates], plan.seeds[:1])
         rates = _beyond(plan.space, records, gap)
-    return [replace(record, trial=number) for number, record in enumerate(records)]
+    return [replace(record, trial=number) for number, record in enumerate([*first, *records])]
+
+
+def line_search(plan: Plan) -> list[Record]:
+    """A few steps at every rate of the range, at a constant rate and without a warmup.
+
+    All see the same batches, so that the losses differ by the rate alone. What it says is a place
+    to start from and never called safe: what grows slowly has not grown by then.
+
+    Args:
+        plan: of a sweep whose only axis is the learning rate.
+    """
+    fixed = {**plan.fixed, "warmup_steps": 0, "schedule": "constant"}
+    few = replace(plan, horizon=LINE_STEPS, rung_steps=LINE_STEPS, fixed=fixed)
+    return train(few, [{"lr": lr} for lr in starting_rates(plan.space)], plan.seeds[:1])
+
+
+def _line_lr(records: Sequence[Record]) -> float:
+    """The rate from which on a line search ends higher than with its lowest rate."""
+    rates = [record.lr for record in records]
+    losses = [math.inf if r.final_loss is None else r.final_loss for r in records]
+    most = losses[0] + LINE_LOSS * abs(losses[0])
+    edge = find_edge(rates, [loss <= most for loss in losses])
+    return edge.lr or (rates[-1] if edge.status == "above" else rates[0])
 
 
 def starting_rates(space: Space) -> list[float]:
-    """The rates that a bracket begins with: over the range, or between the ends of the values."""
+    """The rates of a line search: over the range, or between the ends of the values."""
     axis = space.axes["lr"]
     low, high = (axis.values[0], axis.values[-1]) if axis.values else (axis.low, axis.high)
     return [round_rate(float(lr), digits=4) for lr in np.geomspace(low, high, NUM_RATES)]  # type: ignore[arg-type]
@@ -66,6 +104,10 @@ def narrowed(plan: Plan, records: Sequence[Record]) -> tuple[Plan, str]:
         plan: that was bracketed.
         records: of the bracket.
     """
+    all_tried = sorted(record.lr for record in records)
+    horizon = max(record.horizon for record in records)
+    few = [record for record in records if record.horizon < horizon]
+    records = [record for record in records if record.horizon == horizon]
     row = _row(plan.space, records)
     tried = sorted(record.lr for record in records)
     if row.edge.lr is not None:
@@ -78,11 +120,12 @@ def narrowed(plan: Plan, records: Sequence[Record]) -> tuple[Plan, str]:
         seen = f"nothing failed up to {rate(tried[-1])}"
     ladder = ladder_below(top)
     given = starting_rates(plan.space)
-    is_wider = tried[0] < given[0] or tried[-1] > given[-1]
+    is_wider = all_tried[0] < given[0] or all_tried[-1] > given[-1]
     beyond = f" from {rate(tried[0])} to {rate(tried[-1])}, wider than asked" if is_wider else ""
+    line = f" (line search: {rate(_line_lr(few))})" if few else ""
     message = (
-        f"bracket: {seen} after {records[0].horizon} steps at {plural(len(tried), 'rate')}{beyond}"
-        f"; sweeping {rate(ladder[0])} to {rate(ladder[-1])}"
+        f"bracket: {seen} after {horizon} steps at {plural(len(tried), 'rate')}{beyond}{line}; "
+        f"sweeping {rate(ladder[0])} to {rate(ladder[-1])}"
     )
     space = Space({"lr": Axis("lr", scale="log", values=tuple(ladder))})
     return replace(plan, space=space, bracket=False), message

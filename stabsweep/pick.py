@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from stabsweep.numerals import plural, rate, round_rate, share, span
@@ -28,7 +28,8 @@ class Pick:
     """A learning rate to use, or the reason why there is none.
 
     Attributes:
-        status: `ok` or `none`.
+        status: `ok`, `none`, or `open`: the sweep alone gives none, but a longer run of this rate
+            could (see `proof.proven`; a `Result` has no such pick).
         reason: one sentence: why this rate, or why none and what to do.
         lr: the learning rate, rounded down to two digits; None without a pick.
         hyperparameters: the other axes' values that go with it, and what was fixed.
@@ -38,6 +39,7 @@ class Pick:
         final_loss, blind_loss: mean final loss at the pick, and the loss of an input-blind model.
         evidence: `trials` at or below the pick in its row and how many are `stable`; `seeds`,
             `horizon`, `trials_total`.
+        ceiling_lr: the highest rate of its row that the margin allows.
         warnings: what the reader should know before trusting it, a sentence each.
         proofs: runs of the pick under other conditions: how many `tests` it `held`, which `failed`.
     """
@@ -52,6 +54,7 @@ class Pick:
     final_loss: float | None = None
     blind_loss: float | None = None
     evidence: Mapping[str, int] = field(default_factory=dict)
+    ceiling_lr: float | None = None
     warnings: tuple[str, ...] = ()
     proofs: Mapping[str, Any] = field(default_factory=dict)
 
@@ -98,22 +101,34 @@ def find_pick(
     if not any(record.verdict.is_stable for record in judged):
         lowest = min(record.lr for record in judged)
         return Pick("none", _nothing_stable(lowest), warnings=tuple(warnings))
-    if region.best_row is None:
-        return Pick("none", _nothing_learned(region), warnings=tuple(warnings))
-    choices = [
-        (cell.mean_loss, cell.lr, row, cell)
-        for row in region.rows
-        for cell in row.cells
-        if cell.is_sound
-        and math.isfinite(cell.mean_loss)
-        and cell.lr <= _ceiling(row, margin_decades)
-    ]
+    row, cell, doubt = _choice(region, margin_decades)
+    if row is None or cell is None:
+        return Pick("none", doubt, warnings=tuple(warnings))
+    found = _explained(region, row, cell, dict(fixed or {}), warnings)
+    found = replace(found, ceiling_lr=_ceiling(row, margin_decades))
+    return replace(found, status="open", reason=doubt) if doubt else found
+
+
+def _choice(region: Region, margin_decades: float) -> tuple[Row | None, Cell | None, str]:
+    """The row and the cell to pick, and why they are in doubt; without them, why there are none."""
+    tops = [(row, _ceiling(row, margin_decades)) for row in region.rows]
+    allowed = [(row, cell) for row, top in tops for cell in row.cells if cell.lr <= top]
+    sound = [both for both in allowed if both[1].is_sound and math.isfinite(both[1].mean_loss)]
+    sound = [both for both in sound if both[1].lr <= (both[0].usable_lr or math.inf)]
+    if sound:
+        return *min(sound, key=lambda both: (both[1].mean_loss, both[1].lr)), ""
+    row = region.best_row
+    if row is None:
+        held = [both for both in allowed if both[1].held and both[0].edge.status == "found"]
+        # What is too slow for the horizon is so least of all at high rates.
+        row, cell = max(held, key=lambda both: both[1].lr, default=(None, None))
+        return row, cell, _nothing_learned(region)
     if not any(cell.is_sound for row in region.rows for cell in row.cells):
-        return Pick("none", _NOTHING_SOUND, warnings=tuple(warnings))
-    if not choices:
-        return Pick("none", _nothing_clear(region, margin_decades), warnings=tuple(warnings))
-    _, _, row, cell = min(choices, key=lambda choice: choice[:2])
-    return _explained(region, row, cell, dict(fixed or {}), warnings)
+        return None, None, _NOTHING_SOUND
+    assert row.best is not None
+    is_below = row.edge.lr is not None and row.best.lr <= row.edge.lr
+    cell = row.best if row.best.is_sound and is_below else None
+    return row, cell, _nothing_clear(row.best.lr, margin_decades)
 
 
 def _hydra(value: Value) -> str:
@@ -124,11 +139,25 @@ def _hydra(value: Value) -> str:
 
 
 def _ceiling(row: Row, margin_decades: float) -> float:
-    if row.usable_lr is None or row.edge.safe_lr is None:
-        return -math.inf
+    """The highest rate of a row that is a margin below its safe edge; zero where none is."""
+    if row.edge.safe_lr is None:
+        return 0.0
     # An edge that was not reached lies above all that was tried: nothing to keep away from.
     margin = margin_decades if row.edge.status == "found" else 0.0
-    return min(row.edge.safe_lr / 10**margin, row.usable_lr)
+    return row.edge.safe_lr / 10**margin
+
+
+def distance(lr: float, edge: Mapping[str, Any]) -> str:
+    """How far below the edge of its row a rate lies, a sentence.
+
+    Args:
+        lr: the rate.
+        edge: as a pick has it.
+    """
+    if edge["status"] != "found":
+        return f"The edge was not reached: nothing failed up to {rate(edge['low'])}."
+    interval = f"95% interval {span(edge['low'], edge['high'])}"
+    return f"{rate(edge['lr'] / lr)}x below the edge ({rate(edge['lr'])}, {interval})."
 
 
 def _explained(
@@ -142,14 +171,9 @@ def _explained(
     below = [r for c in row.cells if c.lr <= cell.lr for r in c.judged]
     stable = sum(record.verdict.is_stable for record in below)
     held = f"{stable} of {plural(len(below), 'trial')} at or below it in its row held."
-    if edge.status == "found":
-        interval = f"95% interval {span(edge.low, edge.high)}"
-        reason = f"{rate(top / lr)}x below the edge ({rate(top)}, {interval}). {held}"
-    else:
-        reason = f"The edge was not reached: nothing failed up to {rate(top)}. {held}"
     return Pick(
         "ok",
-        reason,
+        f"{distance(lr, asdict(edge))} {held}",
         lr,
         {**fixed, **{name: v for name, v in cell.judged[0].point.items() if name != "lr"}},
         math.log10(top / lr),
@@ -164,7 +188,7 @@ def _explained(
             "horizon": max(record.horizon for record in cell.judged),
             "trials_total": len(region.records),
         },
-        (*warnings, *_warnings(row, cell)),
+        warnings=(*warnings, *_warnings(row, cell)),
     )
 
 
@@ -238,11 +262,9 @@ _NOTHING_SOUND = (
 )
 
 
-def _nothing_clear(region: Region, margin_decades: float) -> str:
-    row = region.best_row
-    assert row is not None and row.best is not None
+def _nothing_clear(best: float, margin_decades: float) -> str:
     return (
-        f"What learns is too close to the edge: the best rate, {rate(row.best.lr)}, is not "
+        f"What learns is too close to the edge: the best rate, {rate(best)}, is not "
         f"{rate(10**margin_decades)}x below a rate that holds for every seed. Sweep more rates "
         "(num_trials) or lower ones (space.lr.low)."
     )

@@ -88,6 +88,11 @@ class Cell:
         return statistics.fmean(losses) if losses else math.inf
 
     @property
+    def held(self) -> bool:
+        """Whether every judged trial is stable."""
+        return bool(self.judged) and self.num_stable == len(self.judged)
+
+    @property
     def is_sound(self) -> bool:
         """Whether every seed learned, without spikes: what may be recommended."""
         sound = (Verdict.CONVERGED, Verdict.RECOVERED)

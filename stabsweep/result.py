@@ -16,7 +16,7 @@ from stabsweep.drift import find_drift
 from stabsweep.errors import BadInput
 from stabsweep.limits import check_count, check_margin
 from stabsweep.pick import Pick, find_pick
-from stabsweep.proof import CONFIRM, Proof, proven
+from stabsweep.proof import CONFIRM, CONSTANT, Proof, proven
 from stabsweep.records import Array, Record, Value
 from stabsweep.region import Region, find_region
 from stabsweep.space import Space
@@ -64,6 +64,7 @@ class Result:
         proofs: what the pick was put through after the sweep.
         theory: the edge of linear theory in the pick's row; None where there is none.
         bracketed: the short trials that found the range before it.
+        candidate: the pick as the trials alone give it, before it was put to the test.
     """
 
     region: Region
@@ -76,6 +77,7 @@ class Result:
     proofs: tuple[Proof, ...] = ()
     theory: Theory | None = None
     bracketed: tuple[Record, ...] = ()
+    candidate: Pick | None = None
 
     @classmethod
     def find(
@@ -100,9 +102,10 @@ class Result:
         fixed |= {name: config[name] for name, off in NEUTRAL.items() if config[name] != off}
         pick = find_pick(region, fixed, config["margin_decades"], config["num_planned"])
         folder = known.get("folder")
-        if folder and pick.is_ok:
+        if folder and pick.lr is not None:
             pick = _with_drift(pick, region, config, folder)
-        return cls(region, proven(pick, proofs), config, proofs=tuple(proofs), **known)
+        proved = proven(pick, proofs)
+        return cls(region, proved, config, proofs=tuple(proofs), candidate=pick, **known)
 
     @property
     def records(self) -> pd.DataFrame:
@@ -119,13 +122,12 @@ class Result:
     @property
     def cost(self) -> dict[str, int]:
         """Optimizer steps of all trials, by what they were for: what a sweep costs anywhere."""
-        confirming = [proof.record for proof in self.proofs if proof.test == CONFIRM]
-        stressing = [proof.record for proof in self.proofs if proof.test != CONFIRM]
         parts = {
-            "bracket": self.bracketed,
-            "sweep": self.region.records,
-            "confirm": confirming,
-            "stress": stressing,
+            "bracket": list(self.bracketed),
+            "sweep": list(self.region.records),
+            "constant": [p.record for p in self.proofs if p.test == CONSTANT],
+            "confirm": [p.record for p in self.proofs if p.test == CONFIRM],
+            "stress": [p.record for p in self.proofs if p.test not in (CONSTANT, CONFIRM)],
         }
         steps = {name: sum(r.steps for r in records) for name, records in parts.items()}
         return {name: number for name, number in steps.items() if number}
@@ -141,9 +143,8 @@ class Result:
         """What the tuning playbook's checklist has to say, see `stabsweep.advice`."""
         names = ("optimizer", "warmup_steps", "clip_norm")
         fixed = {name: self.config.get(name) for name in names}
-        return find_advice(
-            self.region, self.pick, {**fixed, "optimizer": _name(fixed["optimizer"])}
-        )
+        fixed["optimizer"] = _name(fixed["optimizer"])
+        return find_advice(self.region, self.pick, fixed, self.proofs)
 
     @property
     def _also(self) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ import numpy as np
 
 from stabsweep.advice import find_advice
 from stabsweep.pick import Pick, find_pick
+from stabsweep.proof import CONSTANT, Proof
 from stabsweep.records import Record, Verdict
 from stabsweep.region import find_region
 from stabsweep.space import Space
@@ -100,17 +101,31 @@ def test_no_pick_for_instability_is_told_what_to_try_and_one_for_slowness_is_not
 def test_the_pick_is_compared_with_the_usual_constant():
     region = sweep({}, edge_of_all=0.5, best=0.02)
     (text,) = starting(region, "The usual constant, 1.0e-3, ends at 1.")
-    assert "; the pick at 1.0" in text
+    assert text.endswith("; the best of the sweep at 1.00 at 2.2e-2.")
     (text,) = starting(sweep({}, edge_of_all=5e-4, best=1e-4), "The usual constant")
     assert text == "The usual constant, 1.0e-3, fails with 2 of 2 seeds."
-    assert not starting(sweep({}, edge_of_all=0.5, best=1e-3), "The usual"), "it is the pick"
+    (text,) = starting(sweep({}, edge_of_all=0.5, best=1e-3), "The pick is the usual constant")
+    assert text.endswith(", 1.0e-3.")
     pick = find_pick(region, {"optimizer": "lion"})
     assert not starting(region, "The usual", pick=pick)
     pick = find_pick(region, {"optimizer": "sgd"})
     assert starting(region, "The usual constant, 1.0e-2, ends at", pick=pick)
 
 
-def test_a_constant_that_was_not_tried_is_not_spoken_of():
+def test_a_constant_beside_the_swept_rates_is_spoken_of_if_it_was_run_or_lies_too_high():
     region = sweep({}, edge_of_all=0.5, best=0.02)
     far = find_region(region.space, [r for r in region.records if r.lr > 0.003])
-    assert not starting(far, "The usual") and not starting(far, "1.0e-3")
+    assert not starting(far, "The usual")
+    pick = find_pick(far, {"optimizer": "adamw"})
+    ran = [
+        Proof(CONSTANT, replace(far.records[0], point={"lr": 1e-3}, final_loss=loss))
+        for loss in (1.5, 1.7)
+    ]
+    said = find_advice(far, pick, {}, ran)
+    assert (
+        "The usual constant, 1.0e-3, ends at 1.60; the best of the sweep at 1.00 at 2.2e-2." in said
+    )
+    low = sweep({}, edge_of_all=2e-3, best=1e-4)
+    low = find_region(low.space, [r for r in low.records if not 5e-4 < r.lr < 2e-3])
+    (text,) = starting(low, "The usual constant, 1.0e-3, lies above")
+    assert text.endswith("where the margin ends.")

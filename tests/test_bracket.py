@@ -2,14 +2,25 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 import stabsweep
 from stabsweep import bracket as brackets
-from stabsweep.bracket import GRID, HIGHEST, LOWEST, NUM_RATES, bracket, ladder_below, narrowed
+from stabsweep.bracket import (
+    GRID,
+    HIGHEST,
+    LINE_STEPS,
+    LOWEST,
+    NUM_RATES,
+    bracket,
+    ladder_below,
+    narrowed,
+)
 from stabsweep.errors import BadInput
 from stabsweep.plan import Plan
+from stabsweep.proof import CONFIRM, CONSTANT
 from stabsweep.records import Record, Verdict
 from stabsweep.store import read_bracket, read_config
 from tests.test_plan import GIVEN
@@ -36,30 +47,60 @@ def records_of(plan, edge, tried=None):
     ]  # fmt: skip
 
 
-def test_a_bracket_is_short_and_of_one_seed_over_the_whole_range():
+def short_of(records):
+    """The trials after the line search."""
+    return [record for record in records if record.horizon != LINE_STEPS]
+
+
+def test_a_line_search_covers_the_range_and_short_trials_go_where_it_says():
     records = bracket(plan_of(seeds=[3, 4]))
-    assert len(records) == NUM_RATES
-    assert (records[0].lr, records[-1].lr) == (1e-3, 10.0)
+    line, short = records[:NUM_RATES], records[NUM_RATES:]
+    assert [record.lr for record in line] == brackets.starting_rates(plan_of().space)
+    assert (line[0].lr, line[-1].lr) == (1e-3, 10.0)
+    assert {record.horizon for record in line} == {LINE_STEPS}
+    assert {record.horizon for record in short} == {50}
     assert {record.seed for record in records} == {3}
-    assert {record.horizon for record in records} == {50}
-    held = [record.lr for record in records if record.verdict.is_stable]
+    assert len(short) == 8 and short[0].lr < 2 < short[-1].lr
+    held = [record.lr for record in short if record.verdict.is_stable]
     assert 1 < max(held) < 2
 
 
+def test_a_line_search_is_read_against_its_lowest_rate_which_saw_the_same_batches():
+    losses = [2.0, 1.9, 1.5, 2.01, 2.3, None]
+    records = [
+        Record(n, {"lr": 10.0 ** (n - 4)}, 0, Verdict.CONVERGED, initial_loss=1.0, final_loss=loss)
+        for n, loss in enumerate(losses)
+    ]
+    assert 0.1 < brackets._line_lr(records) < 1
+    assert brackets._line_lr(records[:3]) == 1e-2
+    assert brackets._line_lr([replace(records[-1], final_loss=math.nan)]) == 10.0
+
+
+def test_a_line_search_that_is_far_off_costs_trials_and_no_answer(monkeypatch):
+    for wrong in (1e-3, 10.0):
+        monkeypatch.setattr(brackets, "_line_lr", lambda records, wrong=wrong: wrong)
+        found, _ = narrowed(plan_of(), bracket(plan_of()))
+        assert 1.7 < found.space.axes["lr"].values[-1] < 6
+
+
 def test_a_short_sweep_is_not_bracketed_shorter_than_can_be_read_nor_longer_than_itself():
-    assert {record.horizon for record in bracket(plan_of(horizon=100))} == {32}
-    assert {record.horizon for record in bracket(plan_of(horizon=20))} == {20}
+    def horizons(**given):
+        return {record.horizon for record in bracket(plan_of(**given))}
+
+    assert horizons(horizon=100) == {LINE_STEPS, 32}
+    assert horizons(horizon=20) == {LINE_STEPS, 20}
+    assert horizons(horizon=LINE_STEPS) == {LINE_STEPS}
     # The peak rate is reached, then held as long.
-    assert {record.horizon for record in bracket(plan_of(horizon=100, warmup_steps=40))} == {72}
+    assert horizons(horizon=100, warmup_steps=40) == {LINE_STEPS, 72}
 
 
 @pytest.mark.parametrize(("low", "high"), [(1e-4, 1e-2), (30.0, 500.0)])
 def test_a_range_without_the_edge_is_left(low, high):
     plan = plan_of(low, high)
     records = bracket(plan)
-    tried = sorted(record.lr for record in records)
+    tried = sorted(record.lr for record in short_of(records))
     assert tried[0] < 2 < tried[-1]
-    assert len(records) > NUM_RATES and len(set(tried)) == len(tried)
+    assert len(set(tried)) == len(tried)
     assert [record.trial for record in records] == list(range(len(records)))
     found, message = narrowed(plan, records)
     assert 2 <= found.space.axes["lr"].values[-1] <= 5.6
@@ -158,13 +199,15 @@ def test_a_bracketed_sweep_records_the_space_that_was_found_and_its_cost(tmp_pat
     rates = config["space"]["lr"]["values"]
     assert len(rates) == 8 and 1 < rates[-1] < 4
     assert swept.pick.is_ok and swept.pick.lr in rates
-    assert len(read_bracket(tmp_path)) == NUM_RATES
+    assert len(read_bracket(tmp_path)) > NUM_RATES
     short = sum(record.steps for record in read_bracket(tmp_path))
     whole = sum(record.steps for record in swept.region.records)
-    proofs = sum(proof.record.steps for proof in swept.proofs)
-    assert swept.cost == {"bracket": short, "sweep": whole, "confirm": proofs}
+    proofs = sum(p.record.steps for p in swept.proofs if p.test == CONFIRM)
+    constant = sum(p.record.steps for p in swept.proofs if p.test == CONSTANT)
+    parts = {"bracket": short, "sweep": whole, "constant": constant, "confirm": proofs}
+    assert swept.cost == parts and constant == 64
     said = " ".join(swept.summary().split())
-    total = f"{short + whole + proofs:,} trial-steps: bracket {short:,}, sweep {whole:,}"
+    total = f"{sum(parts.values()):,} trial-steps: bracket {short:,}, sweep {whole:,}"
     assert total in said and "bracket: edge near" in said
     assert json.loads(json.dumps(swept.as_dict()))["cost"] == swept.cost
 

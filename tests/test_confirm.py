@@ -4,11 +4,12 @@ import pytest
 import yaml
 
 import stabsweep
-from stabsweep.confirm import LONGER, NUM_SEEDS, confirm, stress
+from stabsweep import confirm as tests
+from stabsweep.confirm import LONGER, NUM_SEEDS, confirm, contest, stress
 from stabsweep.pick import Pick
 from stabsweep.plan import Plan
-from stabsweep.proof import CONFIRM
-from stabsweep.records import Verdict
+from stabsweep.proof import CONFIRM, CONSTANT
+from stabsweep.records import Record, Verdict
 from stabsweep.store import read_proofs
 from tests.test_plan import GIVEN
 
@@ -34,6 +35,89 @@ def test_a_pick_is_trained_longer_with_seeds_that_the_sweep_has_not_seen():
     assert all(p.record.point == {"lr": 0.02, "warmup_steps": 5} for p in proofs)
     assert all(proof.held for proof in proofs)
     assert said == ["confirm: 2.0e-2 held for 3 of 3 unseen seeds over 120 steps"]
+
+
+OK = Verdict.CONVERGED
+
+
+def trained(monkeypatch, known):
+    """What a confirmation trained, if a run ends as `known` says of (rate, number of its seed)."""
+    ran = []
+
+    def train(plan, points, seeds):
+        records = []
+        for lr, seed in ((point["lr"], seed) for point in points for seed in seeds):
+            end = known.get((lr, seed - 5), known.get(lr, (OK, 0.5)))
+            ran.append((lr, seed - 5))
+            records.append(
+                Record(
+                    0, {"lr": lr}, seed, *end[:1], final_loss=end[1], blind_loss=1.0, horizon=120
+                )
+            )
+        return records
+
+    monkeypatch.setattr(tests, "train", train)
+    return ran
+
+
+def picked(final_loss=0.6, ceiling=0.05, status="ok"):
+    others = {"warmup_steps": 5, "optimizer": "sgd"}
+    return Pick(status, "", 0.01, others, final_loss=final_loss, ceiling_lr=ceiling)
+
+
+def rates_of(monkeypatch, pick, known=()):
+    ran = trained(monkeypatch, dict(known))
+    confirm(plan_of(), pick, lambda note: None)
+    return ran
+
+
+ALL = [1, 2, 3]
+
+
+def test_higher_rates_are_tried_where_the_longer_run_learned_much_more(monkeypatch):
+    unsettled = picked(final_loss=0.9)
+    better = {0.01: (OK, 0.5), 0.017: (OK, 0.4), 0.03: (OK, 0.3)}
+    ran = rates_of(monkeypatch, unsettled, better)
+    assert ran == [(0.01, 1), (0.017, 1), (0.03, 1), (0.03, 2), (0.03, 3)]
+    # No further than pays, or than the margin allows; and not where the sweep saw as much.
+    worse = {**better, 0.017: (OK, 0.6)}
+    assert rates_of(monkeypatch, unsettled, worse) == [(0.01, 1), (0.017, 1), (0.01, 2), (0.01, 3)]
+    failed = {**better, 0.017: (Verdict.DIVERGED, None)}
+    assert rates_of(monkeypatch, unsettled, failed)[2:] == [(0.01, 2), (0.01, 3)]
+    low = picked(final_loss=0.9, ceiling=0.02)
+    assert rates_of(monkeypatch, low, better)[2:] == [(0.017, 2), (0.017, 3)]
+    assert rates_of(monkeypatch, picked(), better) == [(0.01, n) for n in ALL]
+
+
+def test_a_higher_rate_that_fails_with_another_seed_gives_way_to_the_one_below(monkeypatch):
+    bad = (Verdict.DIVERGED, None)
+    known = {0.01: (OK, 0.5), 0.017: (OK, 0.4), (0.017, 3): bad, 0.03: (OK, 0.6)}
+    ran = rates_of(monkeypatch, picked(final_loss=0.9), known)
+    assert ran[-3:] == [(0.0095, n) for n in ALL]
+    assert ran[:-3] == [(0.01, 1), (0.017, 1), (0.03, 1), (0.017, 2), (0.017, 3)]
+
+
+def test_nobody_looks_lower_for_what_is_too_slow(monkeypatch):
+    slow = (Verdict.TOO_SLOW, 1.0)
+    assert rates_of(monkeypatch, picked(status="open"), {0.01: slow}) == [(0.01, 1)]
+    bad = (Verdict.COLLAPSED, None)
+    lower = [lr for lr, _ in rates_of(monkeypatch, picked(), {0.01: bad, (0.0056, 2): bad})]
+    assert list(dict.fromkeys(lower)) == [0.01, 0.0056, 0.0031]
+
+
+def test_the_usual_constant_is_run_where_the_margin_allows_it():
+    said = []
+    low = Pick("ok", "", 0.05, {"warmup_steps": 5, "optimizer": "sgd"}, ceiling_lr=0.1)
+    proofs = contest(plan_of(), low, [], said.append)
+    assert [(proof.test, proof.record.lr) for proof in proofs] == [(CONSTANT, 0.01)] * 2
+    assert [proof.record.seed for proof in proofs] == [2, 5]
+    assert {proof.record.steps for proof in proofs} == {40}
+    assert said == ["constant: 1.0e-2 held for 2 of 2 seeds"]
+    high = Pick("ok", "", 1e-4, {"warmup_steps": 5, "optimizer": "sgd"}, ceiling_lr=1e-3)
+    assert contest(plan_of(), high, [], said.append) == []
+    unknown = Pick("ok", "", 0.05, {"warmup_steps": 5, "optimizer": "lion"}, ceiling_lr=0.1)
+    assert contest(plan_of(), unknown, [], said.append) == []
+    assert contest(plan_of(), low, [proofs[0].record], said.append) == [], "the sweep tried it"
 
 
 def test_a_rate_that_fails_is_tried_lower_until_it_holds():
@@ -104,7 +188,7 @@ def test_a_sweep_proves_its_pick_and_keeps_the_proofs(tmp_path):
 )
 def test_what_is_not_asked_for_is_not_run(given, tests):
     swept = stabsweep.sweep(**{**SWEEP, **given})
-    assert len(swept.proofs) == tests
+    assert sum(proof.test != CONSTANT for proof in swept.proofs) == tests
     assert swept.pick.proofs.get("tests", 0) == tests
 
 
@@ -116,7 +200,7 @@ def test_a_sweep_without_a_pick_has_nothing_to_prove():
 def test_proofs_are_judged_like_trials():
     swept = stabsweep.sweep(**SWEEP)
     assert all(isinstance(proof.record.verdict, Verdict) for proof in swept.proofs)
-    assert [p.test for p in swept.proofs[:3]] == [CONFIRM] * 3
+    assert [p.test for p in swept.proofs[:5]] == [CONSTANT] * 2 + [CONFIRM] * 3
 
 
 def test_a_rate_beside_the_swept_values_can_be_tested():

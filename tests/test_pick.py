@@ -314,10 +314,25 @@ def test_a_row_in_which_nothing_is_learned_sends_the_reader_to_a_longer_horizon(
     assert "horizon=200" in none_of(records)
 
 
-def test_a_pick_that_is_too_close_to_the_edge_is_none():
-    records = [record(0, 1e-2, loss=1.0), record(1, 1e-1, "diverged")]
-    reason = none_of(records)
-    assert "too close to the edge" in reason and "1.0e-2" in reason and "space.lr.low" in reason
+def test_what_is_too_close_to_the_edge_is_left_open_for_a_longer_run():
+    pick = pick_of([record(0, 1e-2, loss=1.0), record(1, 1e-1, "diverged")])
+    assert (pick.status, pick.lr, pick.final_loss) == ("open", 1e-2, 1.0) and not pick.is_ok
+    assert "too close to the edge" in pick.reason and "1.0e-2" in pick.reason
+    assert "space.lr.low" in pick.reason
+
+
+def test_where_nothing_learned_the_highest_rate_that_the_margin_allows_is_left_open():
+    records = sweep(edge=1e-2)
+    slow = [
+        replace(r, verdict=Verdict.TOO_SLOW, final_loss=2.0) if r.final_loss else r for r in records
+    ]
+    pick = pick_of(slow)
+    assert pick.status == "open" and pick.reason.startswith("Nothing was learned")
+    highest = max(lr for lr in RATES if lr <= pick.ceiling_lr)
+    assert pick.lr == pytest.approx(highest, rel=0.1) and pick.margin_decades > 0.2
+    assert pick.ceiling_lr == pick.edge["safe_lr"] / 10**0.2
+    # Without an edge there is no rate of which to say that it is high.
+    assert none_of([r for r in slow if r.verdict.is_stable]) == pick.reason
 
 
 def test_what_learns_beyond_the_usable_edge_is_not_picked():

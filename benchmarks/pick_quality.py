@@ -6,7 +6,8 @@ An oracle is the real run (three times the base steps, twice for the Transformer
 peak rate down to a tenth of it, no warmup) on a dense grid of rates, four a decade, with more seeds
 around the best rate and the edge. It is kept in `pick_quality/oracle.csv`; `--oracle` trains what
 is missing there. The runs of the tool are kept in `results/pick_quality_runs.json`, by case and
-run, and what is there is not run again (delete it to begin anew).
+run, and what is there is not run again (delete it to begin anew). What today's LR finders suggest
+is read from `results/lr_finders.json`, which `lr_finders.py` writes.
 
 A pick is above the usable edge when it lies above the last rate of the grid, going up from the
 best, at which every seed of the oracle keeps half of (blind - best). Its regret is (loss - best) /
@@ -191,7 +192,7 @@ CASES = {
         was_frozen=True,
     ),
 }
-"""S1 to S6 are those of the figures of other tools; H1 to H3 were written down before any figure of
+"""S1 to S6 were there while `quick` was made; H1 to H3 were written down before any figure of
 this file was seen, H4 later, before any figure of it was."""
 
 
@@ -390,21 +391,6 @@ def summed(name: str, scores: Sequence[dict[str, Any]], costs: Sequence[int]) ->
     }
 
 
-# Measured earlier on S1 to S6, five seeds each, with torch-lr-finder 0.2.2, pytorch-lightning 2.6.6
-# (Tuner.lr_find) and fastai 2.8.12 (Learner.lr_find), against oracles of the same form; not run
-# here.
-PUBLISHED = [
-    {"what": what, "runs": 30, "above": above, "low": low, "good": good, "regret": r, "cost": cost}
-    for what, above, low, good, r, cost in (
-        ("torch-lr-finder", 7, 5, 12, 0.44, 92),
-        ("Lightning", 5, 15, 5, 0.65, 121),
-        ("fastai valley", 2, 4, 12, 0.27, 108),
-        ("fastai slide", 8, 2, 16, 0.19, 108),
-        ("fastai minimum", 13, 4, 13, 0.45, 108),
-        ("fastai steep", 7, 10, 10, 0.58, 108),
-    )
-]
-
 HEAD = f"{'':<46} {'above':>7} {'< best/10':>9} {'in band':>8} {'regret':>7} {'cost':>7}"
 
 
@@ -416,14 +402,19 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
-def report(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Prints and returns the table of what was run."""
+def report(
+    runs: dict[str, dict[str, Any]], finders: dict[str, dict[str, dict[str, Any]]]
+) -> dict[str, Any]:
+    """Prints and returns the table of what was run: of the tool by case and run, of LR finders by
+    case, finder and run.
+    """
     by_case: dict[str, list[dict[str, Any]]] = {name: [] for name in CASES}
     for row in read_oracles():
         by_case[row["case"]].append(row)
     known = {name: Oracle(rows) for name, rows in by_case.items() if rows}
     cases: list[dict[str, Any]] = []
     groups: dict[bool, list[tuple[dict[str, Any], int, dict[str, Any]]]] = {False: [], True: []}
+    others: dict[bool, dict[str, list[tuple[dict[str, Any], int]]]] = {False: {}, True: {}}
     print(HEAD)
     for name, oracle in known.items():
         case = CASES[name]
@@ -432,6 +423,10 @@ def report(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
         scores = [score(oracle, run["lr"]) for run in mine]
         costs = [sum(run["cost"].values()) for run in mine]
         groups[case.was_frozen] += zip(scores, costs, [folklore] * len(mine), strict=True)
+        for finder, theirs in finders.get(name, {}).items():
+            others[case.was_frozen].setdefault(finder, []).extend(
+                (score(oracle, run["lr"]), run["cost"]) for run in theirs.values()
+            )
         seen = {
             "best_lr": oracle.best_lr,
             "best_loss": oracle.best_loss,
@@ -452,9 +447,14 @@ def report(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
             of = "held-out cases" if was_frozen else "S1 to S6"
             table.append(summed(f"experiment=quick, {of}", scores, costs))
             table.append(summed(f"a constant, {of}", folklore, [0]))
-    for row in [*table, *PUBLISHED]:
+    for was_frozen, by_finder in others.items():
+        of = "held-out cases" if was_frozen else "S1 to S6"
+        for finder, group in by_finder.items():
+            scores, costs = (list(column) for column in zip(*group, strict=True))
+            table.append(summed(f"{finder}, {of}", scores, costs))
+    for row in table:
         print(line(row))
-    return {"cases": cases, "table": table, "published_not_run_here": PUBLISHED}
+    return {"cases": cases, "table": table}
 
 
 def main() -> None:
@@ -480,7 +480,8 @@ def main() -> None:
                 runs[name][str(number)] = quick(name, number)
                 path.write_text(json.dumps(runs, indent=1) + "\n")
     runs = json.loads(path.read_text()) if path.exists() else {}
-    found = report(runs)
+    path = args.out / "lr_finders.json"
+    found = report(runs, json.loads(path.read_text()) if path.exists() else {})
     (args.out / "pick_quality.json").write_text(json.dumps(found, indent=1) + "\n")
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stabsweep.region import Region, find_region
     from stabsweep.rejudging import rejudge
     from stabsweep.result import Result, load
+    from stabsweep.sharpening import find_sharpening
     from stabsweep.space import Axis, Space
     from stabsweep.task import Batches
     from stabsweep.verdict import Thresholds, judge
@@ -36,6 +37,7 @@ __all__ = [
     "compare",
     "find_pick",
     "find_region",
+    "find_sharpening",
     "judge",
     "load",
     "rejudge",
@@ -55,6 +57,7 @@ _HOMES = {
     "api": ["resume", "sweep"],
     "comparison": ["compare"],
     "rejudging": ["rejudge"],
+    "sharpening": ["find_sharpening"],
 }
 
 

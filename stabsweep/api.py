@@ -155,18 +155,33 @@ def resume(
     Raises:
         BadInput: it is no such folder, or its model or task was a Python object.
     """
-    config = read_config(Path(folder))
-    config = {key: value for key, value in config.items() if key not in DERIVED}
-    for key in ("model", "task"):
-        if isinstance(config.get(key), Mapping) and "python" in config[key]:
-            raise BadInput(
-                f"{key} was the Python object {config[key]['python']}: call stabsweep.sweep with "
-                f"the same arguments and folder={str(folder)!r}"
-            )
+    cure = f"call stabsweep.sweep with the same arguments and folder={str(folder)!r}"
+    config = asked(read_config(Path(folder)), cure)
     try:
         return sweep(**config, folder=folder, storage=storage, watcher=watcher)
     except TypeError as error:
         raise BadInput(f"{folder}/config.yaml does not describe a sweep: {error}") from None
+
+
+def asked(config: Mapping[str, Any], cure: str, **objects: Any) -> dict[str, Any]:
+    """The arguments of `sweep` that a config tells of.
+
+    Args:
+        config: of a result.
+        cure: what to do where it tells of a Python object.
+        objects: argument -> Python object that takes its place; None leaves it.
+
+    Raises:
+        BadInput: it tells of no sweep, or of a Python object that is not given.
+    """
+    known = {key: value for key, value in config.items() if key not in DERIVED}
+    known |= {key: thing for key, thing in objects.items() if thing is not None}
+    for key in ("model", "task"):
+        if key not in known:
+            raise BadInput(f"the config of the sweep lacks the key {key!r}")
+        if isinstance(known[key], Mapping) and "python" in known[key]:
+            raise BadInput(f"{key} was the Python object {known[key]['python']}: {cure}")
+    return known
 
 
 def _run(

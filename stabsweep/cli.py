@@ -192,6 +192,32 @@ def _compare(words: Sequence[str]) -> int:
     return OK if found.can_tell else NOT_OK
 
 
+def _curvature(words: Sequence[str]) -> int:
+    own = {"trial": "", "points": "", "progress": "auto", "format": "text"}
+    (folder,), options = _read_words("curvature DIR", words, own)
+    _check_format(options["format"], configuration.FORMATS)
+    trial, points = (_whole(key, options[key]) for key in ("trial", "points"))
+    from stabsweep.result import load
+    from stabsweep.sharpening import NUM_POINTS, find_sharpening
+
+    found = find_sharpening(
+        load(folder), trial, num_points=points or NUM_POINTS, watcher=options["progress"]
+    )
+    paths = found.save(folder)
+    _print_answer(found, options["format"])
+    if options["format"] == "text":
+        print(f"{'Files':9}{folder}/ {' '.join(path.name for path in paths)}")
+    return OK
+
+
+def _whole(key: str, text: str) -> int | None:
+    """The whole number that was typed; None where nothing was."""
+    try:
+        return int(text) if text else None
+    except ValueError:
+        raise BadInput(f"{key}={text} is not a whole number") from None
+
+
 def _verify(words: Sequence[str]) -> int:
     _, options = _read_words("verify", words, {"format": "text"}, num_folders=0)
     _check_format(options["format"], configuration.FORMATS)
@@ -252,6 +278,7 @@ def _check(words: Sequence[str]) -> int:
 VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "check": _check,
     "compare": _compare,
+    "curvature": _curvature,
     "judge": _judge,
     "pick": _pick,
     "report": _report,

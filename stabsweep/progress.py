@@ -25,6 +25,7 @@ class Progress:
         best_lr, best_loss: the lowest final loss of a stable trial and its learning rate.
         edge_lr, edge_low, edge_high: the edge of the best row with its interval, once met.
         records: the records so far, stalls settled by their rows.
+        noun: what is counted, where it is no trials.
     """
 
     num_trials: int
@@ -41,6 +42,7 @@ class Progress:
     edge_low: float | None = None
     edge_high: float | None = None
     records: Sequence[Record] = ()
+    noun: str = "trial"
 
     @property
     def share(self) -> float:

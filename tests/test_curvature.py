@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,16 @@ from torch.autograd.functional import hessian
 from torch.func import functional_call
 
 import stabsweep
-from stabsweep.curvature import find_curvature, largest_eigenvalue
+from stabsweep import model, task
+from stabsweep.curvature import (
+    Landscape,
+    find_curvature,
+    follow_curvature,
+    largest_eigenvalue,
+    line_formula,
+)
+from stabsweep.engine import Loop, LRScales, Starts
+from stabsweep.errors import BadInput
 from stabsweep.records import Trial
 from tests.laws import make_setup
 
@@ -66,8 +77,6 @@ def test_it_is_that_of_the_whole_hessian(case):
     module = setup.new_module(TRIAL)
     names, shapes = zip(*((n, p.shape) for n, p in module.named_parameters()), strict=True)
     sizes = [shape.numel() for shape in shapes]
-    from stabsweep.engine import Starts
-
     index = Starts(setup).order(TRIAL).probe(4)
 
     def loss(theta):
@@ -104,3 +113,122 @@ def test_the_generators_and_the_weights_stay_as_they_were():
     first, again = find_curvature(setup, TRIAL), find_curvature(setup, TRIAL)
     assert torch.equal(torch.get_rng_state(), before)
     assert first == again
+
+
+def test_along_a_trial_a_quadratic_keeps_its_curvature():
+    setup = make_setup("vector", "sgd", momentum=0.5, schedule="linear")
+    trial = Trial(0, {"lr": 3.3, "warmup_steps": 4}, 0)
+    curves, points = follow_curvature(setup, trial, [0, 3, 4, 11], 12)
+    assert curves.shape == (5, 12)
+    assert [point.step for point in points] == [0, 3, 4, 11]
+    assert [point.eigenvalue for point in points] == pytest.approx([1.0] * 4, rel=0.01)
+    # The line is that of the rate in force: a quarter of it in the first step of the warmup.
+    assert [point.lr for point in points] == pytest.approx(curves[4][[0, 3, 4, 11]])
+    assert [point.line for point in points] == pytest.approx(3 / curves[4][[0, 3, 4, 11]])
+    assert points[0].lr == pytest.approx(3.3 / 4)
+    assert [point.loss for point in points] == pytest.approx(curves[0][[0, 3, 4, 11]])
+
+
+@pytest.mark.parametrize(
+    ("rule", "hyper"),
+    [
+        ("adam", {"beta1": 0.8, "beta2": 0.95, "eps": 1e-3}),
+        ("gi_adam", {"beta2": 0.9}),
+        ("rmsprop", {"alpha": 0.9, "momentum": 0.5}),
+    ],
+)
+def test_along_a_trial_it_is_that_of_the_whole_hessian_and_the_rules_own_divisor(rule, hyper):
+    """Against plain lines: gradients of all steps, their moments, a dense Hessian."""
+    setup = make_setup("mlp", rule, batch_size=9, **hyper)
+    trial, steps = Trial(0, {"lr": 0.01}, 0), [0, 3]
+    _, points = follow_curvature(setup, trial, steps, 4)
+    loop = Loop(setup)
+    loop.admit([trial])
+    shapes = [(n, p.shape) for n, p in loop.module.named_parameters()]
+    sizes = [shape.numel() for _, shape in shapes]
+    starts = Starts(setup).order(trial)
+
+    def loss(theta, index):
+        parts = zip(shapes, theta.split(sizes), strict=True)
+        named = {name: part.view(shape) for (name, shape), part in parts}
+        losses = []
+        for row in index:
+            inputs, targets = setup.task.batch(row)
+            outputs = functional_call(loop.module, named, (inputs,))
+            losses.append(setup.task.criterion(outputs, targets))
+        return torch.stack(losses).mean()
+
+    def value(name):
+        return setup.fixed[name]
+
+    second, expected = None, []
+    for step in range(4):
+        theta = torch.cat([p.detach().reshape(-1) for p in loop.module.parameters()])
+        own = theta.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(own, starts.index(step, step + 1)), own)
+        if rule == "rmsprop":
+            second = 0 if second is None else second
+            second = value("alpha") * second + (1 - value("alpha")) * gradient**2
+            divisor = second.sqrt() + value("eps")
+        else:
+            first_moment = gradient**2 if rule == "gi_adam" else 0
+            second = first_moment if second is None else second
+            second = value("beta2") * second + (1 - value("beta2")) * gradient**2
+            corrected = second / (1 - value("beta2") ** (step + 1))
+            divisor = (1 - value("beta1") ** (step + 1)) * (corrected.sqrt() + value("eps"))
+        if step in steps:
+            whole = hessian(lambda t: loss(t, starts.probe(4)), theta)
+            scaled = whole / (divisor[:, None] * divisor[None, :]).sqrt()
+            expected.append(torch.linalg.eigvalsh(scaled).max().item())
+        loop.advance(1)
+    assert [point.eigenvalue for point in points] == pytest.approx(expected, rel=0.02)
+
+
+def test_factors_of_the_rate_count():
+    setup = make_setup("vector", "sgd", momentum=0.0)
+    setup = replace(setup, lr_scales=LRScales({"theta": 0.25}))
+    _, (point,) = follow_curvature(setup, TRIAL, [3], 4)
+    assert point.eigenvalue == pytest.approx(0.25, rel=0.01)
+
+
+def test_what_is_not_finite_any_more_is_no_point():
+    setup = make_setup("mlp", "sgd", horizon=40, dtype=torch.float32)
+    curves, points = follow_curvature(setup, Trial(0, {"lr": 1e8}, 0), [0, 30, 39], 40)
+    assert [point.step for point in points] == [0]
+    assert not np.isfinite(curves[0, -1])
+
+
+def test_full_batches_are_measured_once():
+    whole = make_setup("mlp", "sgd", batch_size=10**4)
+    landscape = Landscape(whole, TRIAL, whole.new_module(TRIAL))
+    assert len(landscape.gradients_RP) == 1
+    some = make_setup("mlp", "sgd")
+    assert len(Landscape(some, TRIAL, some.new_module(TRIAL)).gradients_RP) == 4
+
+
+def test_full_batch_gradient_descent_sharpens_up_to_its_line():
+    """Cohen et al. 2021: in full batches sharpness rises to 2 / lr and stays there."""
+    data = task.build("regression").to(torch.device("cpu"), torch.float32)
+    setup = replace(
+        make_setup("mlp", "sgd", horizon=400, dtype=torch.float32, momentum=0.0),
+        build_model=lambda: model.build("mlp", signature=data.signature),
+        task=data,
+        batch_size=data.num_examples,
+    )
+    steps = [0, 200, 250, 300, 350, 399]
+    _, points = follow_curvature(setup, Trial(0, {"lr": 0.1}, 0), steps, 400)
+    assert points[0].ratio < 0.4
+    assert all(0.8 < point.ratio < 1.3 for point in points[1:])
+
+
+def test_a_rule_without_theory_and_a_model_too_large_say_so(monkeypatch):
+    with pytest.raises(BadInput, match="optimizer=lion has no line in linear theory"):
+        follow_curvature(make_setup("mlp", "lion"), TRIAL, [0], 1)
+    monkeypatch.setattr("stabsweep.curvature.MAX_WEIGHTS", 100)
+    with pytest.raises(BadInput, match="weights: curvature is measured up to 100"):
+        follow_curvature(make_setup("mlp", "sgd"), TRIAL, [0], 1)
+
+
+def test_the_line_is_named_for_the_rate():
+    assert line_formula(make_setup("mlp", "sgd"), TRIAL) == ("2 (1 + m) / lr", False)
+    assert line_formula(make_setup("mlp", "adamw"), TRIAL) == ("2 (1 + b) / ((1 - b) lr)", True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from stabsweep.engine._base import (
+    PROBE_NOISE,
     Chunk,
     Engine,
     Setup,
     Starts,
+    borrowed_generators,
     is_out_of_memory,
     no_memory,
+    seed_generators,
     trained,
     untrained,
 )
@@ -51,6 +54,7 @@ def build(name: str, setup: Setup, trials: list[Trial], capacity: int) -> tuple[
 __all__ = [
     "ENGINES",
     "PRECISIONS",
+    "PROBE_NOISE",
     "Chunk",
     "Cohort",
     "Engine",
@@ -60,10 +64,12 @@ __all__ = [
     "Precision",
     "Setup",
     "Starts",
+    "borrowed_generators",
     "build",
     "choose",
     "is_out_of_memory",
     "no_memory",
+    "seed_generators",
     "trained",
     "untrained",
 ]

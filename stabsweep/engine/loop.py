@@ -33,6 +33,10 @@ class Loop(Engine):
     It shares nothing with `Cohort` but the start, the batches and the schedule. Whatever cannot be
     stacked runs here. A parameter that a step does not use has a gradient of zero, not none: its
     weight decay goes on, as it does when stacked.
+
+    Attributes:
+        module: the model of the trial that was admitted last, as it stands now.
+        optimizer: what trains it, with its memory.
     """
 
     name = "loop"
@@ -57,15 +61,15 @@ class Loop(Engine):
             self._initial_loss = start.initial_loss
             self._first_P = start.theta_P
             self._step = 0
-            self._module = setup.new_module(trial)
-            self._parameters = [parameter for _, parameter in trained(self._module)]
+            self.module = setup.new_module(trial)
+            self._parameters = [parameter for _, parameter in trained(self.module)]
             hyper = {name: setup.number(trial, name) for name in setup.optimizer.defaults}
-            named = dict(trained(self._module))
-            self._optimizer = setup.optimizer.twin(named, hyper)
-            factors = setup.lr_factors(trial, self._module)
+            named = dict(trained(self.module))
+            self.optimizer = setup.optimizer.twin(named, hyper)
+            factors = setup.lr_factors(trial, self.module)
             if factors is not None:
-                _split_groups(self._optimizer, dict(zip(named.values(), factors, strict=True)))
-            self._shares = [float(group["lr"]) for group in self._optimizer.param_groups]
+                _split_groups(self.optimizer, dict(zip(named.values(), factors, strict=True)))
+            self._shares = [float(group["lr"]) for group in self.optimizer.param_groups]
             # Off, it passes everything through unchanged.
             self._scaler = torch.amp.GradScaler(
                 setup.device.type, init_scale=INITIAL_SCALE, enabled=setup.precision.scales
@@ -120,22 +124,22 @@ class Loop(Engine):
         """One optimizer update; loss, gradient norm, clip coefficient, update ratio."""
         assert self._trial is not None
         setup, scaler = self.setup, self._scaler
-        self._optimizer.zero_grad()
-        loss = setup.loss(self._module, setup.task.batch(index_B.to(setup.device)))
+        self.optimizer.zero_grad()
+        loss = setup.loss(self.module, setup.task.batch(index_B.to(setup.device)))
         scaler.scale(loss).backward()
         grads = self._gradients()
         # Once, and before the norm: a norm of scaled gradients would always be clipped.
-        scaler.unscale_(self._optimizer)
+        scaler.unscale_(self.optimizer)
         total = norm(torch.stack([norm(grad) for grad in grads]))
         limit = torch.tensor(setup.number(self._trial, "clip_norm"), dtype=torch.float64)
         coefficient = clip_coefficient(total, limit.to(total))
         for grad in grads:
             grad.mul_(coefficient)
-        for group, share in zip(self._optimizer.param_groups, self._shares, strict=True):
+        for group, share in zip(self.optimizer.param_groups, self._shares, strict=True):
             group["lr"] = lr * share
         before_P = self._flat()
         # An overflow skips the step: the norm is recorded as it is, and nothing has moved.
-        scaler.step(self._optimizer)
+        scaler.step(self.optimizer)
         scaler.update()
         ratio = float(norm(self._flat() - before_P) / norm(before_P))
         is_skipped = scaler.is_enabled() and ratio == 0 and not torch.isfinite(total)

@@ -86,9 +86,11 @@ class PlainGIAdam(torch.optim.Optimizer):
             beta1, beta2 = group["beta1"], group["beta2"]
             for theta in group["params"]:
                 g, state = theta.grad + group["weight_decay"] * theta, self.state[theta]
-                t = state["t"] = state.get("t", 0) + 1
-                m, v = state.get("m", torch.zeros_like(theta)), state.get("v", g**2)
-                m = state["m"] = beta1 * m + (1 - beta1) * g
-                v = state["v"] = beta2 * v + (1 - beta2) * g**2
+                # Under the names that torch.optim.Adam gives them.
+                t = state["step"] = state.get("step", 0) + 1
+                m = state.get("exp_avg", torch.zeros_like(theta))
+                v = state.get("exp_avg_sq", g**2)
+                m = state["exp_avg"] = beta1 * m + (1 - beta1) * g
+                v = state["exp_avg_sq"] = beta2 * v + (1 - beta2) * g**2
                 m_hat, v_hat = m / (1 - beta1**t), v / (1 - beta2**t)
                 theta -= group["lr"] * m_hat / (v_hat.sqrt() + group["eps"])

@@ -7,6 +7,7 @@ from stabsweep.report.draw_shifts import draw_shifts
 from stabsweep.report.edge_shifts import shift_info, shift_sentence, shift_table
 from stabsweep.report.figure import draw_report, save_figure
 from stabsweep.report.page import render_page, save_page
+from stabsweep.report.sharpness_curve import draw_sharpness, sharpness_info
 from stabsweep.report.summary import WIDTH, counted, entry, summary
 from stabsweep.report.watching import watcher
 
@@ -17,6 +18,7 @@ __all__ = [
     "conclusion",
     "counted",
     "draw_report",
+    "draw_sharpness",
     "draw_shifts",
     "entry",
     "examples",
@@ -24,6 +26,7 @@ __all__ = [
     "render_page",
     "save_figure",
     "save_page",
+    "sharpness_info",
     "shift_info",
     "shift_sentence",
     "shift_table",

@@ -190,7 +190,7 @@ class LiveView:
             text.append(rate(progress.edge_lr))
             if progress.edge_low is not None and progress.edge_high is not None:
                 text.append(f" (95%: {span(progress.edge_low, progress.edge_high)})")
-        elif progress.num_done:
+        elif progress.num_done and progress.counts:
             text.append("edge not met yet", style="dim")
         return text
 
@@ -215,7 +215,7 @@ class LiveView:
         share = progress.share
         words = f" {progress.num_done}/{progress.num_trials}  {math.floor(share * 100)}%"
         if progress.trials_per_second > 0:
-            words += f"  {rate(progress.trials_per_second)} trials/s"
+            words += f"  {rate(progress.trials_per_second)} {progress.noun}s/s"
         if progress.num_done < progress.num_trials and progress.eta_seconds is not None:
             words += f"  eta {duration(progress.eta_seconds)}"
         elif not progress.num_done:

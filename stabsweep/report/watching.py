@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from stabsweep.errors import unknown
-from stabsweep.numerals import duration, loss, rate, span
+from stabsweep.numerals import duration, loss, plural, rate, span
 from stabsweep.progress import Progress, Silence, Watcher
 from stabsweep.report.live_view import LiveView
 from stabsweep.report.style import clean
@@ -75,7 +75,7 @@ class Lines:
 
     def start(self, title: str, progress: Progress) -> None:
         """Writes the title."""
-        self._write(f"stabsweep: {clean(title)}, {progress.num_trials} trials")
+        self._write(f"stabsweep: {clean(title)}, {plural(progress.num_trials, progress.noun)}")
         self._milestone = self._passed(progress)
         self._said_at = time.monotonic()
 

@@ -71,17 +71,18 @@ def confirm(plan: Plan, pick: Pick, note: Callable[[str], None]) -> list[Proof]:
     assert pick.lr is not None
     longer = replace(plan, horizon=LONGER * plan.horizon, rung_steps=LONGER * plan.rung_steps)
     first, *others = range(max(plan.seeds) + 1, max(plan.seeds) + 1 + NUM_SEEDS)
-    proofs = _proofs(CONFIRM, longer, pick, pick.lr, [first])
-    best = proofs[0]
-    while best.held and _is_unsettled(pick, best) and len(proofs) <= NUM_CLIMBS:
-        lr = round_rate(best.record.lr * 10**STEP_DECADES, down=True)
+    rungs = [_proofs(CONFIRM, longer, pick, pick.lr, [first])]
+    proofs = [*rungs[0]]
+    while rungs[-1][0].held and _is_unsettled(pick, rungs[-1][0]) and len(proofs) <= NUM_CLIMBS:
+        lr = round_rate(rungs[-1][0].record.lr * 10**STEP_DECADES)
         if lr > (pick.ceiling_lr or 0.0):
             break
-        proofs += _proofs(CONFIRM, longer, pick, lr, [first])
-        if not proofs[-1].held or _final(proofs[-1]) >= _final(best):
+        higher = _proofs(CONFIRM, longer, pick, lr, [first])
+        proofs += higher
+        if not higher[0].held or _final(higher[0]) >= _final(rungs[-1][0]):
             break
-        best = proofs[-1]
-    lr, mine = best.record.lr, [best]
+        rungs.append(higher)
+    lr, mine = rungs[-1][0].record.lr, rungs.pop()
     for _ in range(NUM_STEPS + 1):
         if all(proof.held for proof in mine):
             more = _proofs(CONFIRM, longer, pick, lr, others if mine else [first, *others])
@@ -91,12 +92,12 @@ def confirm(plan: Plan, pick: Pick, note: Callable[[str], None]) -> list[Proof]:
             f"confirm: {rate(lr)} held for {held} of {plural(len(mine), 'unseen seed')} over "
             f"{longer.horizon} steps"
         )
+        slow = [p for p in mine if p.record.verdict.is_stable and not p.held]
         # A lower rate is no cure for what is too slow.
-        if held == NUM_SEEDS or any(
-            proof.record.verdict.is_stable and not proof.held for proof in mine
-        ):
+        if held == NUM_SEEDS or slow:
             break
-        lr, mine = round_rate(lr / 10**STEP_DECADES, down=True), []
+        mine = rungs.pop() if rungs else []
+        lr = mine[0].record.lr if mine else round_rate(lr / 10**STEP_DECADES, down=True)
     return proofs
 
 

@@ -76,25 +76,25 @@ ALL = [1, 2, 3]
 
 def test_higher_rates_are_tried_where_the_longer_run_learned_much_more(monkeypatch):
     unsettled = picked(final_loss=0.9)
-    better = {0.01: (OK, 0.5), 0.017: (OK, 0.4), 0.03: (OK, 0.3)}
+    better = {0.01: (OK, 0.5), 0.018: (OK, 0.4), 0.032: (OK, 0.3)}
     ran = rates_of(monkeypatch, unsettled, better)
-    assert ran == [(0.01, 1), (0.017, 1), (0.03, 1), (0.03, 2), (0.03, 3)]
+    assert ran == [(0.01, 1), (0.018, 1), (0.032, 1), (0.032, 2), (0.032, 3)]
     # No further than pays, or than the margin allows; and not where the sweep saw as much.
-    worse = {**better, 0.017: (OK, 0.6)}
-    assert rates_of(monkeypatch, unsettled, worse) == [(0.01, 1), (0.017, 1), (0.01, 2), (0.01, 3)]
-    failed = {**better, 0.017: (Verdict.DIVERGED, None)}
+    worse = {**better, 0.018: (OK, 0.6)}
+    assert rates_of(monkeypatch, unsettled, worse) == [(0.01, 1), (0.018, 1), (0.01, 2), (0.01, 3)]
+    failed = {**better, 0.018: (Verdict.DIVERGED, None)}
     assert rates_of(monkeypatch, unsettled, failed)[2:] == [(0.01, 2), (0.01, 3)]
     low = picked(final_loss=0.9, ceiling=0.02)
-    assert rates_of(monkeypatch, low, better)[2:] == [(0.017, 2), (0.017, 3)]
+    assert rates_of(monkeypatch, low, better)[2:] == [(0.018, 2), (0.018, 3)]
     assert rates_of(monkeypatch, picked(), better) == [(0.01, n) for n in ALL]
 
 
 def test_a_higher_rate_that_fails_with_another_seed_gives_way_to_the_one_below(monkeypatch):
     bad = (Verdict.DIVERGED, None)
-    known = {0.01: (OK, 0.5), 0.017: (OK, 0.4), (0.017, 3): bad, 0.03: (OK, 0.6)}
+    known = {0.01: (OK, 0.5), 0.018: (OK, 0.4), (0.018, 3): bad, 0.032: (OK, 0.6)}
     ran = rates_of(monkeypatch, picked(final_loss=0.9), known)
-    assert ran[-3:] == [(0.0095, n) for n in ALL]
-    assert ran[:-3] == [(0.01, 1), (0.017, 1), (0.03, 1), (0.017, 2), (0.017, 3)]
+    assert ran[:3] == [(0.01, 1), (0.018, 1), (0.032, 1)]
+    assert ran[3:] == [(0.018, 2), (0.018, 3), (0.01, 2), (0.01, 3)]
 
 
 def test_nobody_looks_lower_for_what_is_too_slow(monkeypatch):

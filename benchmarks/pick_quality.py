@@ -40,6 +40,7 @@ from stabsweep import model as models
 from stabsweep import task as tasks
 from stabsweep.aside import train
 from stabsweep.plan import Plan
+from stabsweep.proof import CONFIRM
 
 HERE = Path(__file__).parent
 ORACLE = HERE / "pick_quality" / "oracle.csv"
@@ -361,6 +362,12 @@ def quick(name: str, number: int) -> dict[str, Any]:
         "edge_lr": result.region.rows[0].edge.lr,
         "cost": result.cost,
         "reason": result.pick.reason,
+        "candidate": [result.candidate.lr, result.candidate.final_loss],
+        "longer": [
+            [p.record.lr, p.record.seed, p.record.final_loss]
+            for p in result.proofs
+            if p.test == CONFIRM
+        ],
         "notes": [note for note in result.notes if not note.startswith("engine")],
         "seconds": round(time.perf_counter() - began, 1),
     }

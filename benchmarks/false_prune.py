@@ -83,7 +83,9 @@ def ends_low(trace: Trace) -> bool:
 
 def read_sweep(name: str, folder: Path) -> list[tuple[Trace, str]]:
     """The traces of a sweep without pruning, each with the verdict that its row settled."""
-    stabsweep([*SWEEPS[name], "pruner=none", "progress=off", f"hydra.run.dir={folder}"])
+    stabsweep(
+        [*SWEEPS[name], "pruner=none", "extend=false", "progress=off", f"hydra.run.dir={folder}"]
+    )
     result = load(folder)
     found = []
     for record in result.region.records:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,11 @@ from torch import nn
 
 from stabsweep import bracket as brackets
 from stabsweep import confirm as tests
-from stabsweep import environment, executor, mirror, pruner, report, sampler
+from stabsweep import environment, executor, mirror, pruner, report
 from stabsweep.curvature import small_curvature
 from stabsweep.errors import BadInput
+from stabsweep.extension import Extension, read_extensions
+from stabsweep.leg import Legs
 from stabsweep.pick import MARGIN_DECADES, Pick
 from stabsweep.plan import Plan
 from stabsweep.progress import Progress, Watcher
@@ -34,7 +35,7 @@ from stabsweep.store import (
     read_records,
     save_bracket,
 )
-from stabsweep.study import Study, rehearse
+from stabsweep.study import rehearse
 from stabsweep.task import Task
 from stabsweep.theory import Theory, answer_row
 
@@ -68,6 +69,7 @@ def sweep(
     precision: str = "fp32",
     margin_decades: float = MARGIN_DECADES,
     bracket: bool = False,
+    extend: bool = True,
     confirm: bool | str = "auto",
     stress: bool | str = "auto",
     curvature: bool | str = "auto",
@@ -112,6 +114,8 @@ def sweep(
         margin_decades: distance of the pick from the safe edge, in powers of ten.
         bracket: find the range of rates first, by short trials over the one that is given and
             beyond, and sweep a narrow ladder below their edge; only where `lr` is the one axis.
+        extend: add up to two decades to a range of `lr` beyond which the edge or the best rate
+            lies, from 1e-7 to 1e3 at most, as densely swept; listed rates are not added to.
         confirm: train the pick with three unseen seeds and three times the horizon before it is
             given; where it fails it moves down.
         stress: train it with other batch sizes, widths, depths and orders too; `auto` for the
@@ -193,29 +197,28 @@ def _run(
     bracketed: Sequence[Record],
     remarks: Sequence[str],
 ) -> Result:
-    done = _done(folder, config) if folder else []
-    build = partial(
-        sampler.build,
-        space=plan.space,
-        num_trials=plan.num_trials,
-        seeds=plan.seeds,
-        seed=plan.sampler_seed,
-        done={record.trial for record in done},
-        **plan.sampler,
+    done, extensions = _done(folder, config) if folder else ([], [])
+    legs = Legs(
+        plan.space,
+        plan.sampler,
+        plan.num_trials,
+        plan.seeds,
+        plan.sampler_seed,
+        plan.margin_decades,
+        plan.extend,
+        extensions,
     )
-    rule = build()
     if plan.sampler["name"] == "optuna":
-        rehearse(plan.space, build())
+        rehearse(plan.space, legs.rule())
     stopper = pruner.build(**plan.pruner)
     if storage is not None:
         mirror.check_storage(storage)
-    planned = sampler.num_planned(rule, plan.num_trials)
-    config = {**config, "num_planned": planned}
-    watcher = report.watcher(watcher, plan.space) if isinstance(watcher, str) else watcher
+    config = {**config, **legs.config}
+    watcher = report.watcher(watcher, legs.space) if isinstance(watcher, str) else watcher
     store = Store(folder, config, environment.take()) if folder else None
     if folder and bracketed:
         save_bracket(folder, bracketed)
-    known = Result.find(plan.space, [], config)
+    known = Result.find(legs.space, [], config)
     notes = read_notes(folder) if folder else []
 
     def note(message: str) -> None:
@@ -226,10 +229,9 @@ def _run(
 
     copy = _mirror(storage, folder, known.subject, watcher) if storage else None
     told = copy.add if copy else None
-    study = Study(plan.space, rule, stopper, plan.seeds, planned, done, told)
     run = Run(
-        plan.space,
-        study,
+        legs.space,
+        legs.study(stopper, done, told),
         executor.Local(
             plan.setup,
             [axis.name for axis in plan.space.splitting],
@@ -248,17 +250,23 @@ def _run(
     began = time.perf_counter()
     interrupted, proofs = False, known_proofs(folder) if folder else []
     theory = known_theory(folder) if folder else None
-    watcher.start(known.subject, Progress(planned, len(done), len(done)))
+    watcher.start(known.subject, Progress(legs.num_planned, len(done), len(done)))
     try:
         for message in [*remarks, *plan.notes]:
             note(message)
         run.run()
-        if study.ending:
-            config |= {"num_planned": study.num_trials, "ending": study.ending}
-            watcher.note(study.ending)
+        while legs.go_on(run.records, note):
+            config |= legs.config
             if store:
-                store.end(config)
-        found = Result.find(plan.space, run.records, config)
+                store.amend(config)
+            run.space, run.study = legs.space, legs.study(stopper, run.records, told)
+            run.run()
+        if run.study.ending:
+            config |= {"num_planned": run.study.num_trials, "ending": run.study.ending}
+            watcher.note(run.study.ending)
+            if store:
+                store.amend(config)
+        found = Result.find(legs.space, run.records, config)
         assert found.candidate is not None
         if found.candidate.lr not in {proof.record.lr for proof in proofs}:
             proofs = _prove(plan, found.candidate, run.records, watcher)
@@ -278,7 +286,7 @@ def _run(
         if store:
             store.close()
     result = Result.find(
-        plan.space,
+        legs.space,
         run.records,
         config,
         proofs,
@@ -342,14 +350,14 @@ def _mirror(storage: str, folder: Path | None, subject: str, watcher: Watcher) -
     )
 
 
-def _done(folder: Path, config: Mapping[str, Any]) -> list[Record]:
-    """The records that a folder already holds of this very sweep.
+def _done(folder: Path, config: Mapping[str, Any]) -> tuple[list[Record], list[Extension]]:
+    """The records that a folder already holds of this very sweep, and what it was extended by.
 
     Raises:
         BadInput: it holds another sweep, or files that are no sweep's.
     """
     if not (folder / "config.yaml").exists():
-        return []
+        return [], []
     # What an older version could not be told was what is now the default.
     earlier = {**DEFAULTS, **read_config(folder)}
     keys = {*config, *earlier}.difference(DERIVED)
@@ -359,7 +367,8 @@ def _done(folder: Path, config: Mapping[str, Any]) -> list[Record]:
             f"{folder} holds another sweep (it differs in {', '.join(changed)}): choose another "
             "folder with hydra.run.dir=DIR"
         )
-    return read_records(folder) if (folder / "records.jsonl").exists() else []
+    records = read_records(folder) if (folder / "records.jsonl").exists() else []
+    return records, read_extensions(earlier)
 
 
 DEFAULTS = {

@@ -10,6 +10,7 @@ import numpy as np
 
 from stabsweep.aside import train
 from stabsweep.edge import find_edge
+from stabsweep.extension import HIGHEST, LOWEST
 from stabsweep.numerals import plural, rate, round_rate
 from stabsweep.plan import Plan
 from stabsweep.records import Record
@@ -30,9 +31,6 @@ of the horizon was 0.8 times to 4 times what it said on ten setups, 29 times onc
 SHORTER, LEAST_STEPS = 8, 32
 """A trial has this part of the horizon, but so many steps at least. Ours: most of what diverges has
 done so by then (the edge of a whole run lies up to a decade lower)."""
-
-LOWEST, HIGHEST = 1e-7, 1e3
-"""No bracket looks further. Ours: three decades below and two above the usual range."""
 
 GRID = (1.0, 1.8, 3.2, 5.6)
 """The rates of a ladder in each decade: quarters, the same for every sweep; of two digits, so that

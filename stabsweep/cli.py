@@ -235,7 +235,9 @@ def _verify(words: Sequence[str]) -> int:
     return OK if all(row.ok for row in found) else NOT_OK
 
 
-_OF_SWEEPS = {"space", "sampler", "pruner", "num_trials", "confirm", "stress", "curvature", "hydra"}
+_OF_SWEEPS = {
+    "space", "sampler", "pruner", "num_trials", "extend", "confirm", "stress", "curvature", "hydra"
+}  # fmt: skip
 """What says how rates are searched for: a check tries four."""
 
 

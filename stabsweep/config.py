@@ -47,6 +47,7 @@ class Schema:
     lr_scales: Any = MISSING
     margin_decades: float = MISSING
     bracket: bool = MISSING
+    extend: bool = MISSING
     confirm: Any = MISSING
     stress: Any = MISSING
     curvature: Any = MISSING

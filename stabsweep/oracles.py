@@ -19,7 +19,13 @@ from stabsweep.signature import Signature
 NUM_RATES = 41
 """Learning rates within 10 % of an expected edge: half a per cent apart."""
 
-QUIET: Mapping[str, Any] = {"device": "cpu", "confirm": False, "stress": False, "watcher": "off"}
+QUIET: Mapping[str, Any] = {
+    "device": "cpu",
+    "extend": False,
+    "confirm": False,
+    "stress": False,
+    "watcher": "off",
+}
 """Of every sweep here: on the device whose values are known, and for its records alone."""
 
 EXACT: Mapping[str, Any] = {

@@ -14,6 +14,7 @@ from stabsweep import report
 from stabsweep.advice import find_advice
 from stabsweep.drift import find_drift
 from stabsweep.errors import BadInput
+from stabsweep.extension import WORD, read_extensions, widened
 from stabsweep.limits import check_count, check_margin
 from stabsweep.pick import Pick, find_pick
 from stabsweep.proof import CONFIRM, CONSTANT, Proof, proven
@@ -149,8 +150,10 @@ class Result:
     @property
     def _also(self) -> list[tuple[str, str]]:
         """What is said beside the answer: a word and a text each."""
+        extended = [note.removeprefix(WORD) for note in self.notes if note.startswith(WORD)]
         theory = [self.theory.sentence(self.region)] if self.theory else []
-        return [("Theory", text) for text in theory] + [("Advice", text) for text in self.advice]
+        words = {"Extended": extended, "Theory": theory, "Advice": self.advice}
+        return [(word, text) for word, texts in words.items() for text in texts]
 
     def summary(self) -> str:
         """The answer as text, as the command line prints it."""
@@ -162,7 +165,7 @@ class Result:
             planned,
             self.folder,
             self.seconds,
-            self.notes,
+            [note for note in self.notes if not note.startswith(WORD)],
             self.ending,
             self._also,
             self.cost,
@@ -197,6 +200,7 @@ class Result:
             "trials_planned": self.config["num_planned"],
             "trials_pruned": sum(r.state == "pruned" for r in self.region.records),
             "cost": self.cost,
+            "extended": list(self.config.get("extended") or ()),
             "folder": str(self.folder) if self.folder else None,
             "interrupted": self.interrupted,
             "notes": list(self.notes),
@@ -291,7 +295,8 @@ def load(folder: str | Path) -> Result:
     try:
         check_margin(config["margin_decades"])
         check_count("num_planned", config["num_planned"], low=0)
-        space, notes = Space.parse(config["space"]), tuple(read_notes(folder))
+        space = widened(Space.parse(config["space"]), read_extensions(config))
+        notes = tuple(read_notes(folder))
         proofs = known_proofs(folder)
         known = {
             "folder": folder,

@@ -41,7 +41,7 @@ class Run:
     """One sweep in progress: the study's trials go to the executor, their curves come back.
 
     Attributes:
-        space: what is swept.
+        space: what is swept; a wider one may take its place, with a study, before another `run`.
         study: hands out trials and takes records.
         executor: where trials run.
         store: where records go; None to keep them in memory only.

@@ -57,7 +57,7 @@ for _kind in (_Reader, _Writer):
         list("-+.0123456789"),
     )
 
-DERIVED = ("num_planned", "ending")
+DERIVED = ("num_planned", "extended", "ending")
 """Keys of a config that follow from the others, and from how the sweep went."""
 
 
@@ -99,8 +99,8 @@ class Store:
         np.save(self.folder / name, trace.stacked(), allow_pickle=False)
         return name
 
-    def end(self, config: Mapping[str, Any]) -> None:
-        """Writes the config again, which now says how the sweep ended."""
+    def amend(self, config: Mapping[str, Any]) -> None:
+        """Writes the config again, which now says how the sweep went on, or ended."""
         with contextlib.suppress(OSError):
             save_yaml(self.folder / CONFIG, config)
 

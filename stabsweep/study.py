@@ -41,6 +41,7 @@ class Study:
         done: records of an earlier run, told to the study so that its sampler knows them.
         told: called with every trial that has ended, as Optuna holds it, with those of `done`
             first; the user attribute `trial` is its number.
+        first: number of the first trial: trials before it were another study's.
 
     Attributes:
         num_asked: trials handed out so far, those of `done` included.
@@ -56,6 +57,7 @@ class Study:
         num_trials: int,
         done: Iterable[Record] = (),
         told: Callable[[FrozenTrial], None] | None = None,
+        first: int = 0,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._study = optuna.create_study(sampler=sampler, pruner=pruner, direction="minimize")
@@ -68,7 +70,7 @@ class Study:
         self._running: dict[int, optuna.Trial] = {}
         self._last_step: dict[int, int] = {}
         self._told = told
-        self._num_trials = num_trials
+        self._num_trials, self._first = num_trials, first
         self.num_asked = 0
         self.satisfied: str | None = None
         numbers = set()
@@ -77,15 +79,19 @@ class Study:
             self._study.add_trial(frozen)
             if told:
                 told(frozen)
-            self._points[record.trial // len(self._seeds)] = record.point
+            self._points[(record.trial - first) // len(self._seeds)] = record.point
             numbers.add(record.trial)
             self.num_asked += 1
-        self._left = (number for number in range(num_trials) if number not in numbers)
+        every = range(first, first + num_trials)
+        self._left = (number for number in every if number not in numbers)
 
     @property
     def num_trials(self) -> int:
-        """Trials to hand out in all; only those that were, once the sampler is satisfied."""
-        return self.num_asked if self.satisfied else self._num_trials
+        """Trials to hand out in all; only those that were, once the sampler is satisfied.
+
+        Those of other studies before it are counted.
+        """
+        return self._first + (self.num_asked if self.satisfied else self._num_trials)
 
     @property
     def ending(self) -> str | None:
@@ -118,11 +124,12 @@ class Study:
         params = dict(asked.params)
         seed = params.pop(SEED)
         # Optuna's own numbers shift on a resume, and would meet those of recorded trials.
-        return Trial(self._study.sampler.index, params, seed), asked  # type: ignore[attr-defined]
+        number = self._first + self._study.sampler.index  # type: ignore[attr-defined]
+        return Trial(number, params, seed), asked
 
     def _ask_guide(self) -> tuple[Trial, optuna.Trial]:
         number = next(self._left)
-        place, turn = divmod(number, len(self._seeds))
+        place, turn = divmod(number - self._first, len(self._seeds))
         if place in self._points:
             self._study.enqueue_trial(dict(self._points[place]))
         asked = self._study.ask(fixed_distributions=self._distributions)

@@ -112,7 +112,7 @@ def test_pruning_changes_no_survivor_and_no_stability(monkeypatch):
 )
 def test_a_guide_runs_exactly_what_was_asked_with_paired_seeds(tmp_path, sampler):
     common = {**TINY, "num_trials": 11, "cohort_size": 3, "folder": tmp_path / "run"}
-    result = stabsweep.sweep(MLP, "digits", SPACE, sampler=sampler, **common)
+    result = stabsweep.sweep(MLP, "digits", SPACE, sampler=sampler, extend=False, **common)
     records = result.region.records
     assert [record.trial for record in records] == list(range(11))
     assert [record.seed for record in records] == [0, 1] * 5 + [0]
@@ -268,7 +268,7 @@ def test_defaults_are_those_of_the_configuration():
 
 def test_losses_that_are_not_finite_are_null_in_the_table(tmp_path):
     space = {"lr": {"low": 1e3, "high": 1e9}}
-    stabsweep.sweep(MLP, "digits", space, "sgd", folder=tmp_path / "run", **TINY)
+    stabsweep.sweep(MLP, "digits", space, "sgd", folder=tmp_path / "run", extend=False, **TINY)
     text = (tmp_path / "run" / "records.jsonl").read_text()
     assert "NaN" not in text and "Infinity" not in text and '"final_loss": null' in text
     assert math.isnan(stabsweep.load(tmp_path / "run").records["final_loss"].iloc[-1])
@@ -286,7 +286,8 @@ def test_a_trial_that_the_model_itself_refuses_is_failed_and_ends_no_sweep(tmp_p
             return self.readout(inputs)
 
     space = {"lr": {"low": 1e-2, "high": 1e6}}
-    result = stabsweep.sweep(Picky, "digits", space, "sgd", folder=tmp_path / "run", **TINY)
+    common = {**TINY, "extend": False, "folder": tmp_path / "run"}
+    result = stabsweep.sweep(Picky, "digits", space, "sgd", **common)
     failed = [record for record in result.region.records if record.state == "failed"]
     assert 0 < len(failed) < 12 and result.region.rows[0].best is not None
     assert {record.error for record in failed} == {"ValueError: weights too large"}

@@ -69,6 +69,7 @@ class Plan:
         device: where to train.
         margin_decades: distance of the pick from the safe edge.
         bracket: whether a short sweep is to find the range of rates first.
+        extend: whether the range may be extended afterwards.
         confirm, stress: whether the pick is put to the test.
         curvature: whether the measured edge is set beside that of linear theory.
         order_shift: added to every seed for the order of the batches, see `Setup`.
@@ -95,6 +96,7 @@ class Plan:
     device: torch.device
     margin_decades: float
     bracket: bool
+    extend: bool
     confirm: bool
     stress: bool
     curvature: bool
@@ -135,6 +137,7 @@ class Plan:
             ),
             device=device,
             bracket=_bracket(given["bracket"], space),
+            extend=_plain_switch("extend", given["extend"]),
             confirm=_switch("confirm", given["confirm"], True),
             stress=_switch("stress", given["stress"], is_reference(given["model"])),
             curvature=_switch("curvature", given["curvature"], is_reference(given["model"])),
@@ -252,10 +255,15 @@ def _switch(key: str, given: Any, auto: bool) -> bool:
     return auto if given == "auto" else given
 
 
+def _plain_switch(key: str, given: Any) -> bool:
+    if not isinstance(given, bool):
+        raise BadInput(f"{key}={given!r} is no switch: use true or false")
+    return given
+
+
 def _bracket(given: Any, space: Space) -> bool:
     """Whether to bracket, which needs a range of rates and no other axis."""
-    if not isinstance(given, bool):
-        raise BadInput(f"bracket={given!r} is no switch: use true or false")
+    _plain_switch("bracket", given)
     if given and space.row_axes:
         others = ", ".join(axis.name for axis in space.row_axes)
         raise BadInput(

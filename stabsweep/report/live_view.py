@@ -35,8 +35,8 @@ class LiveView:
     Cheap enough to be drawn four times a second: the records are looked at when there are new ones.
 
     Args:
-        space: gives the ends of the map and the order of its rows; without it they are read from
-            the trials that have ended.
+        space: gives the ends of the map, which trials beyond them widen; without it they are read
+            from the trials that have ended.
         unicode: whether the terminal can show more than ASCII.
     """
 
@@ -117,12 +117,12 @@ class LiveView:
         self._found = Counter(name for _, _, name in self._seen)
 
     def _ends(self) -> tuple[float, float] | None:
-        if self._space is None:
-            lrs = [x for _, x, _ in self._seen]
-        else:
+        # Beyond the space lie the trials of a range that was extended.
+        lrs = [x for _, x, _ in self._seen]
+        if self._space is not None:
             axis = self._space.axes["lr"]
             given = [v for v in (axis.low, axis.high, *axis.values) if isinstance(v, int | float)]
-            lrs = [math.log10(v) for v in given]
+            lrs += [math.log10(v) for v in given]
         if not lrs:
             return None
         low, high = min(lrs), max(lrs)

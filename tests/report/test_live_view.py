@@ -95,3 +95,12 @@ def test_a_frame_of_a_large_sweep_is_cheap(sweep):
         view.render("x", Progress(10_000, 1, records=records))
     # Four frames a second; the limit is five times what a busy core needs.
     assert (time.perf_counter() - began) / 20 < 0.05
+
+
+def test_trials_beyond_the_range_widen_the_map():
+    space = Space.parse({"lr": {"low": 1e-3, "high": 1.0}})
+    known = {"final_loss": 1.0, "horizon": 9}
+    records = [Record(k, {"lr": lr}, 0, Verdict.CONVERGED, **known) for k, lr in enumerate((1, 99))]
+    view = LiveView(space)
+    assert view.render("x", Progress(2, 1, records=records[:1])).plain.split().count("10") == 0
+    assert "10" in view.render("x", Progress(2, 2, records=records)).plain.split()

@@ -48,8 +48,8 @@ def compute() -> None:
         rows = [float(f"{v:.4g}") if axis != "warmup_steps" else int(v) for v in values]
         began = time.perf_counter()
         found = sweep(
-            **given, space={"lr": rates, axis: rows}, seeds=1, watcher="off", device="cpu",
-            num_trials=NUM_RATES * NUM_ROWS,
+            **given, space={"lr": rates, axis: rows}, sampler="grid", seeds=1, watcher="off",
+            device="cpu", num_trials=NUM_RATES * NUM_ROWS,
         )  # fmt: skip
         failed = {(r.point[axis], r.lr): not r.verdict.is_stable for r in found.region.records}
         tables[name] = {

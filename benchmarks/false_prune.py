@@ -37,12 +37,13 @@ from stabsweep.store import read_trace
 SWEEPS = {
     "uv": ["experiment=uv_catapult", "seeds=3", "num_trials=600"],
     "uv_wide": ["experiment=uv_catapult", "model.width=4096"],
-    "mlp": ["model=mlp"],
-    "rnn": ["model=rnn"],
+    "mlp": ["model=mlp", "sampler=grid"],
+    "rnn": ["model=rnn", "sampler=grid"],
     # A third of the default 144 trials: twelve rates at four warmups, one seed.
-    "transformer": ["model=transformer", "num_trials=48", "seeds=1"],
+    "transformer": ["model=transformer", "sampler=grid", "num_trials=48", "seeds=1"],
 }
-"""The catapult experiment, where a loss limit would stop what recovers, and the default sweeps."""
+"""The catapult experiment, where a loss limit would stop what recovers, and the reference models:
+on grids, which are as dense far from the edge."""
 
 LABELLED = "labelled"
 """The traces that were labelled by looking at their curves."""

@@ -352,7 +352,7 @@ def quick(name: str, number: int) -> dict[str, Any]:
     """One run of `experiment=quick`, with seeds of its own: pick and cost."""
     path = HERE.parent / "conf" / "experiment" / "quick.yaml"
     procedure = yaml.safe_load(path.read_text(encoding="utf-8"))
-    given = {**arguments(CASES[name]), **{key: procedure[key] for key in QUICK}}
+    given = {**arguments(CASES[name]), **{key: procedure[key] for key in QUICK}, "sampler": "grid"}
     first = 1 + number * SEEDS_APART
     given["seeds"] = list(range(first, first + procedure["seeds"]))
     began = time.perf_counter()

@@ -59,7 +59,7 @@ def sweep(
     schedule: str = "constant",
     init: str = "default",
     init_gain: float = 1.0,
-    sampler: str | Mapping[str, Any] = "grid",
+    sampler: str | Mapping[str, Any] = "boundary",
     sampler_seed: int = 0,
     pruner: str | Mapping[str, Any] = "divergence",
     engine: str = "auto",
@@ -90,7 +90,8 @@ def sweep(
             (or `lr_scale:PATTERN`) the learning rate (or a factor of it) of some parameters.
         optimizer: name, or `{"name": ..., **hyperparameters}`.
         horizon: optimizer steps of each trial, at least 2.
-        num_trials: trials in all, seeds included; a grid is rounded up to full rows.
+        num_trials: trials in all, seeds included: `boundary` runs so many at most, a grid is
+            rounded up to full rows.
         seeds: how many seeds, or which. A seed fixes weights and batches.
         batch_size: examples a step; without effect where batches are your own.
         warmup_steps: steps of linear warmup, unless swept; below the horizon.
@@ -100,9 +101,10 @@ def sweep(
         init: `default` (torch's), `xavier`, `kaiming`, `orthogonal`, `zeros`, `normal(std)` or
             `spectral(radius)`, unless swept.
         init_gain: factor of all weight matrices, unless swept.
-        sampler: `grid`, `random`, `sobol`, `boundary` (few trials, near the edge; it stops when the
-            edge is known), `tpe`, or `{"name": ..., **arguments}`: any Optuna
-            sampler is `{"name": "optuna", "target": "module:attribute", "args": {...}}`.
+        sampler: `boundary` (few trials, near the edge and at the best rates; it stops when the edge
+            is known; where `lr` lists its values all of them are run, as by `grid`), `grid`,
+            `random`, `sobol`, `tpe`, or `{"name": ..., **arguments}`: any Optuna sampler is
+            `{"name": "optuna", "target": "module:attribute", "args": {...}}`.
         sampler_seed: seed of the points themselves.
         pruner: `divergence`, `none`, or `{"name": "optuna", "target": ..., "args": {...}}`.
         engine: `auto`, `cohort` (stacked) or `loop` (one by one).
@@ -200,7 +202,7 @@ def _run(
     done, extensions = _done(folder, config) if folder else ([], [])
     legs = Legs(
         plan.space,
-        plan.sampler,
+        plan.rule,
         plan.num_trials,
         plan.seeds,
         plan.sampler_seed,
@@ -208,7 +210,7 @@ def _run(
         plan.extend,
         extensions,
     )
-    if plan.sampler["name"] == "optuna":
+    if plan.rule["name"] == "optuna":
         rehearse(plan.space, legs.rule())
     stopper = pruner.build(**plan.pruner)
     if storage is not None:
@@ -250,7 +252,8 @@ def _run(
     began = time.perf_counter()
     interrupted, proofs = False, known_proofs(folder) if folder else []
     theory = known_theory(folder) if folder else None
-    watcher.start(known.subject, Progress(legs.num_planned, len(done), len(done)))
+    begun = Progress(legs.num_planned, len(done), len(done), may_stop=study.may_stop)
+    watcher.start(known.subject, begun)
     try:
         for message in [*remarks, *plan.notes]:
             note(message)

@@ -180,7 +180,13 @@ def check(
     rates = [float(check_value("lr", lr * x, f"{x:g} times lr")) for x in FACTORS]  # type: ignore[arg-type]
     left_out = {"space", "num_trials", "sampler", "pruner"}
     given = {"seeds": NUM_SEEDS, **{k: v for k, v in given.items() if k not in left_out}}
-    own = {"extend": False, "confirm": False, "stress": False, "curvature": False}
+    own = {
+        "sampler": "grid",
+        "extend": False,
+        "confirm": False,
+        "stress": False,
+        "curvature": False,
+    }
     result = sweep(
         **{**given, **own},
         space={"lr": rates},

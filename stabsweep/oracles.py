@@ -20,13 +20,16 @@ NUM_RATES = 41
 """Learning rates within 10 % of an expected edge: half a per cent apart."""
 
 QUIET: Mapping[str, Any] = {
+    "sampler": "grid",
     "device": "cpu",
     "extend": False,
     "confirm": False,
     "stress": False,
     "watcher": "off",
 }
-"""Of every sweep here: on the device whose values are known, and for its records alone."""
+    "sampler": "grid",
+    "device": "cpu",
+    "extend": False,
 
 EXACT: Mapping[str, Any] = {
     **QUIET,

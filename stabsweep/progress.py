@@ -14,7 +14,7 @@ class Progress:
     """How far a sweep has come and what is known so far.
 
     Attributes:
-        num_trials: trials that the sweep will run in all.
+        num_trials: trials that the sweep will run in all; at most, where it `may_stop` by itself.
         num_done: trials that have ended, those of an earlier run that is resumed included.
         num_before: trials that had ended before this run began.
         num_running: trials in training now.
@@ -26,6 +26,7 @@ class Progress:
         edge_lr, edge_low, edge_high: the edge of the best row with its interval, once met.
         records: the records so far, stalls settled by their rows.
         noun: what is counted, where it is no trials.
+        may_stop: whether it may end before all trials are run.
     """
 
     num_trials: int
@@ -43,6 +44,7 @@ class Progress:
     edge_high: float | None = None
     records: Sequence[Record] = ()
     noun: str = "trial"
+    may_stop: bool = False
 
     @property
     def share(self) -> float:

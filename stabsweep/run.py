@@ -213,4 +213,5 @@ class Run:
             edge_low=edge.low if edge else None,
             edge_high=edge.high if edge else None,
             records=self._region.records if self._region else (),
+            may_stop=self.study.may_stop,
         )

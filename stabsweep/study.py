@@ -34,7 +34,8 @@ class Study:
             which is run with every seed in turn, so that points are compared by the same seeds:
             the p-th point with the s-th seed is trial p * len(seeds) + s. The seed is no parameter
             then, for there is nothing to learn of it.
-            A sampler with a method `enough` may end the study before all trials were handed out.
+            A sampler with a method `enough` may end the study before all trials were handed out,
+            and one with a number `at_once` wants answers before so many trials more.
         pruner: any Optuna pruner.
         seeds: seeds that a trial may have.
         num_trials: trials to hand out in all, those of `done` included.
@@ -94,6 +95,11 @@ class Study:
         return self._first + (self.num_asked if self.satisfied else self._num_trials)
 
     @property
+    def may_stop(self) -> bool:
+        """Whether the sampler may still end it before `num_trials`."""
+        return self.satisfied is None and hasattr(self._study.sampler, "enough")
+
+    @property
     def ending(self) -> str | None:
         """Why it ended, in a sentence, and what is known; None when the sampler has no say."""
         sampler = self._study.sampler
@@ -109,7 +115,8 @@ class Study:
         """The next trials: as many as asked for, or what is left, or none when it is enough."""
         trials = []
         enough = getattr(self._study.sampler, "enough", None)
-        for _ in range(min(num_trials, self._num_trials - self.num_asked)):
+        room = getattr(self._study.sampler, "at_once", self._num_trials) - len(self._running)
+        for _ in range(min(num_trials, self._num_trials - self.num_asked, room)):
             self.satisfied = enough(self._study) if enough else None
             if self.satisfied:
                 break

@@ -94,7 +94,7 @@ def test_no_result_depends_on_engine_cohort_or_rung(sampler, engine):
 
 def test_pruning_changes_no_survivor_and_no_stability(monkeypatch):
     space = {"lr": {"low": 1e-2, "high": 100.0}}
-    common = {**TINY, "optimizer": "sgd", "horizon": 60}
+    common = {**TINY, "optimizer": "sgd", "horizon": 60, "sampler": "grid"}
     pruned = stabsweep.sweep(MLP, "digits", space, **common)
     monkeypatch.setattr("stabsweep.pruner.DivergencePruner.prune", lambda *_: False)
     whole = stabsweep.sweep(MLP, "digits", space, **common)
@@ -128,7 +128,7 @@ def test_a_folder_of_an_older_version_is_gone_on_with(tmp_path):
     stabsweep.sweep(MLP, "digits", SPACE, folder=tmp_path / "run", **TINY)
     path = tmp_path / "run" / "config.yaml"
     config = yaml.safe_load(path.read_text())
-    assert config.pop("pruner") == "divergence" and config["sampler"] == "grid"
+    assert config.pop("pruner") == "divergence" and config["sampler"] == "boundary"
     path.write_text(yaml.safe_dump(config))
     assert len(stabsweep.resume(tmp_path / "run", "off").region.records) == 12
 
@@ -150,7 +150,7 @@ def test_an_interrupt_keeps_what_is_known_and_resume_gives_the_whole(tmp_path):
             if progress.num_done >= 3:
                 raise KeyboardInterrupt
 
-    common = {**TINY, "cohort_size": 4, "folder": tmp_path / "run"}
+    common = {**TINY, "sampler": "grid", "cohort_size": 4, "folder": tmp_path / "run"}
     watcher = Impatient()
     part = stabsweep.sweep(MLP, "digits", SPACE, **{**common, "watcher": watcher})
     assert part.interrupted and 3 <= len(part.region.records) < 12 and watcher.stopped == 1
@@ -163,13 +163,15 @@ def test_an_interrupt_keeps_what_is_known_and_resume_gives_the_whole(tmp_path):
 
 def test_the_watcher_sees_the_sweep_grow():
     watcher = Witness()
-    stabsweep.sweep(MLP, "digits", SPACE, **{**TINY, "watcher": watcher, "cohort_size": 6})
+    common = {**TINY, "watcher": watcher, "cohort_size": 6, "sampler": "grid"}
+    stabsweep.sweep(MLP, "digits", SPACE, **common)
     done = [progress.num_done for progress in watcher.seen]
     assert watcher.title == "adamw on mlp"
     assert any("cohort" in note for note in watcher.notes)
     assert done == sorted(done) and done[-1] == 12 and watcher.stopped == 1
     assert watcher.seen[0].num_running == 6 and watcher.seen[0].eta_seconds is not None
     assert sum(watcher.seen[-1].counts.values()) == 12
+    assert not any(progress.may_stop for progress in watcher.seen)
 
 
 def test_which_engine_ran_and_why_is_kept(tmp_path, monkeypatch):
@@ -185,6 +187,7 @@ def test_which_engine_ran_and_why_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(Cohort, "advance", small)
     watcher, folder = Witness(), tmp_path / "run"
     common = {**TINY, "watcher": watcher, "cohort_size": 8, "confirm": False, "stress": False}
+    common["sampler"] = "grid"
     notes = stabsweep.sweep(MLP, "digits", SPACE, folder=folder, **common).notes
     assert notes == tuple(watcher.notes) and len(notes) == 2
     assert notes[0] == "engine cohort: up to 8 trials as one program"
@@ -236,6 +239,7 @@ def test_a_forward_pass_that_overflows_is_told_from_a_gradient_that_explodes():
     space = {"lr": {"low": 1e-3, "high": 10.0}, "clip_norm": [1.0, None]}
     task = {"name": "adding", "length": 60}
     common = {**TINY, "init": "spectral(1.5)", "optimizer": "sgd", "num_trials": 24}
+    common["sampler"] = "grid"
     records = stabsweep.sweep(rnn, task, space, **common).region.records
     reasons = {True: "", False: ""}
     for record in records:
@@ -268,7 +272,8 @@ def test_defaults_are_those_of_the_configuration():
 
 def test_losses_that_are_not_finite_are_null_in_the_table(tmp_path):
     space = {"lr": {"low": 1e3, "high": 1e9}}
-    stabsweep.sweep(MLP, "digits", space, "sgd", folder=tmp_path / "run", extend=False, **TINY)
+    given = {"sampler": "grid", "extend": False, **TINY}
+    stabsweep.sweep(MLP, "digits", space, "sgd", folder=tmp_path / "run", **given)
     text = (tmp_path / "run" / "records.jsonl").read_text()
     assert "NaN" not in text and "Infinity" not in text and '"final_loss": null' in text
     assert math.isnan(stabsweep.load(tmp_path / "run").records["final_loss"].iloc[-1])
@@ -297,6 +302,7 @@ def test_a_trial_that_the_model_itself_refuses_is_failed_and_ends_no_sweep(tmp_p
 
 def test_an_axis_of_the_model_gives_what_a_sweep_of_each_value_gives():
     common = {**TINY, "model": "mlp", "task": "digits", "num_trials": 20, "horizon": 12}
+    common["sampler"] = "grid"
     whole = stabsweep.sweep(
         **{**common, "space": {**SPACE, "width": {"values": [4, 8], "to": "model"}}}
     )
@@ -349,4 +355,29 @@ def test_a_sweep_whose_budget_is_spent_says_what_is_known():
     result = stabsweep.sweep(MLP, "digits", SPACE, sampler=sampler, **TINY)
     assert len(result.region.records) == 12
     assert result.ending.startswith("Budget spent after 12 of 12 trials: the edge is known to ")
-    assert stabsweep.sweep(MLP, "digits", SPACE, **TINY).ending is None
+    assert stabsweep.sweep(MLP, "digits", SPACE, sampler="grid", **TINY).ending is None
+
+
+def test_a_sweep_goes_to_the_edge_unless_it_is_told_otherwise():
+    watcher = Witness()
+    given = {**TINY, "num_trials": 40, "cohort_size": 64, "watcher": watcher}
+    result = stabsweep.sweep(MLP, "digits", SPACE, **given)
+    assert result.config["sampler"] == "boundary" and result.ending is not None
+    # It asks for no more than it can learn from, however much room there is.
+    assert max(progress.num_running for progress in watcher.seen) == 13
+    assert watcher.seen[0].may_stop and watcher.seen[0].num_trials == 40
+
+
+@pytest.mark.parametrize("sampler", ["boundary", {"name": "boundary", "tolerance": 0.2}])
+def test_rates_that_are_listed_are_all_run(tmp_path, sampler):
+    watcher, rates = Witness(), [1e-3, 1e-2, 0.1, 1.0, 10.0]
+    given = {**TINY, "num_trials": 6, "watcher": watcher, "folder": tmp_path / "run"}
+    space = {"lr": rates, "clip_norm": [1.0, None]}
+    result = stabsweep.sweep(MLP, "digits", space, sampler=sampler, **given)
+    tried = [(r.point["lr"], r.point["clip_norm"], r.seed) for r in result.region.records]
+    assert sorted(tried, key=str) == sorted(
+        [(lr, norm, seed) for lr in rates for norm in (1.0, None) for seed in (0, 1)], key=str
+    )
+    said = "sampler: space.lr lists its rates, so all of them are run (sampler=grid)"
+    assert said in watcher.notes and said in result.notes and result.ending is None
+    assert len(stabsweep.resume(tmp_path / "run", "off").region.records) == len(tried)

@@ -59,7 +59,7 @@ def wait_for_records(path, at_least, seconds=60):
 def swept(tmp_path_factory):
     """A finished sweep's folder."""
     folder = tmp_path_factory.mktemp("swept") / "run"
-    assert run([*TINY, "space.lr.high=1", "horizon=60"], folder) in (0, 1)
+    assert run([*TINY, "sampler=grid", "space.lr.high=1", "horizon=60"], folder) in (0, 1)
     return folder
 
 
@@ -413,7 +413,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_a_killed_sweep_resumes_to_the_same_map(tmp_path):
-    words = [*TINY, "num_trials=60", "horizon=40", "space.lr.high=100"]
+    words = [*TINY, "sampler=grid", "num_trials=60", "horizon=40", "space.lr.high=100"]
     assert run(words, tmp_path / "whole") in (0, 1)
     folder = tmp_path / "killed"
     for kill_at in (6, 25):

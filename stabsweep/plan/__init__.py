@@ -63,7 +63,7 @@ class Plan:
         fixed: hyperparameters that no axis sweeps.
         lr_scales: pattern of parameter names -> factor of their learning rate.
         seeds: what every point is run with.
-        sampler, pruner: name -> arguments.
+        sampler, pruner: name -> arguments, as given; `rule` is the sampler that is used.
         horizon, num_trials, batch_size, schedule, precision, sampler_seed, engine: as given.
         cohort_size, rung_steps: as given, or chosen.
         device: where to train.
@@ -187,9 +187,21 @@ class Plan:
         return self._tasks[moved]
 
     @property
+    def rule(self) -> Mapping[str, Any]:
+        """The sampler that is used: as given, but the grid where `boundary` has a list of rates.
+
+        Who lists rates wants them all; an edge is sought between the ends of a range.
+        """
+        if self.sampler["name"] == "boundary" and self.space.axes["lr"].values:
+            return {"name": "grid"}
+        return self.sampler
+
+    @property
     def notes(self) -> list[str]:
         """What a reader should know before the first trial, a line each: of data and inits."""
         notes = [task.note for task in self._tasks.values() if task.note]
+        if self.rule != self.sampler:
+            notes.append("sampler: space.lr lists its rates, so all of them are run (sampler=grid)")
         spectral = [i for i in _inits(self.space, self.fixed) if i.startswith("spectral")]
         for split in self.splits() if spectral else ():
             made = {axis.name: split[axis.name] for axis in self.space if axis.to in ARGUMENTS[:2]}

@@ -214,10 +214,13 @@ class LiveView:
     def _bar(self, progress: Progress, width: int) -> Text:
         share = progress.share
         words = f" {progress.num_done}/{progress.num_trials}  {math.floor(share * 100)}%"
+        if progress.may_stop:
+            words = f" {progress.num_done} of at most {progress.num_trials}"
         if progress.trials_per_second > 0:
             words += f"  {rate(progress.trials_per_second)} {progress.noun}s/s"
         if progress.num_done < progress.num_trials and progress.eta_seconds is not None:
-            words += f"  eta {duration(progress.eta_seconds)}"
+            most = "<" if progress.may_stop else ""
+            words += f"  eta {most}{duration(progress.eta_seconds)}"
         elif not progress.num_done:
             running = progress.num_running
             words += f"  {plural(running, 'trial')} in training" if running else "  starting"

@@ -75,7 +75,9 @@ class Lines:
 
     def start(self, title: str, progress: Progress) -> None:
         """Writes the title."""
-        self._write(f"stabsweep: {clean(title)}, {plural(progress.num_trials, progress.noun)}")
+        most = "at most " if progress.may_stop else ""
+        count = plural(progress.num_trials, progress.noun)
+        self._write(f"stabsweep: {clean(title)}, {most}{count}")
         self._milestone = self._passed(progress)
         self._said_at = time.monotonic()
 
@@ -123,8 +125,11 @@ def progress_line(progress: Progress, name: str = "stabsweep") -> str:
     """The state of a sweep in one line of plain text, for logs and for `grep`."""
     done, total = progress.num_done, progress.num_trials
     head = f"{clean(name)} {done}/{total} {100 * done // max(total, 1)}%"
+    most = ""
+    if progress.may_stop:
+        head, most = f"{clean(name)} {done} of at most {total}", "<"
     if done < total and progress.eta_seconds is not None:
-        head += f" eta {duration(progress.eta_seconds).replace(' ', '')}"
+        head += f" eta {most}{duration(progress.eta_seconds).replace(' ', '')}"
     parts = [head]
     counts = [f"{v.label} {n}" for v, n in progress.counts.items() if n]
     if counts:

@@ -72,6 +72,8 @@ class Boundary(WholePoints):
         explore_share: share that looks away from the edge, for pockets.
 
     Attributes:
+        at_once: trials that may run at once: more would be asked for without an answer, on a GPU
+            all of them.
         satisfied: why no more trials are needed, in words; None while they are.
     """
 
@@ -89,6 +91,7 @@ class Boundary(WholePoints):
         super().__init__()
         _check(tolerance, best_share, explore_share)
         self.num_trials = num_trials
+        self.at_once = max(min(FIRST, num_trials // 3), 4)
         self.satisfied: str | None = None
         self._space, self._seeds, self._tolerance = space, tuple(seeds), tolerance
         self._num_best, self._num_away = round(best_share * PLAN), round(explore_share * PLAN)
@@ -138,7 +141,7 @@ class Boundary(WholePoints):
         if not known.any():
             return "the edge lies beyond the learning rates on every row"
         if self._tolerance is not None and known.max() <= self._tolerance:
-            return f"the edge is known to {self._tolerance:g} decades on every row"
+            return self._is_known
         where = " of the worst row" if len(self._rows) > 1 else ""
         return f"the edge{where} is known to {known.max():.2g} decades"
 
@@ -155,7 +158,12 @@ class Boundary(WholePoints):
         best = ranked(self._finished, clear)[:1] if self._num_best else []
         if any(len(self._used[values]) < len(self._seeds) for values in best):
             return None
-        return f"the edge is known to {self._tolerance:g} decades on every row"
+        return self._is_known
+
+    @property
+    def _is_known(self) -> str:
+        rows = " on every row" if len(self._rows) > 1 else ""
+        return f"the edge is known to {self._tolerance:g} decades{rows}"
 
     # ------------------------------------------------------------------ what comes next
 
@@ -196,7 +204,7 @@ class Boundary(WholePoints):
 
     def _lay_out(self, num_done: int) -> list[Point]:
         """The first points, the last one first: evenly over numbers, the categories in turn."""
-        number = max(min(FIRST, self.num_trials // 3), 4) - num_done
+        number = self.at_once - num_done
         if number <= 0:
             return []
         return self._spread(number, np.arange(number) % len(self._chart.categories))[::-1]

@@ -8,7 +8,14 @@ from stabsweep.pruner import DivergencePruner
 from stabsweep.records import Verdict
 
 MLP = {"name": "mlp", "width": 8, "depth": 2}
-TINY = {"horizon": 60, "num_trials": 24, "seeds": 2, "batch_size": 16, "device": "cpu"}
+TINY = {
+    "horizon": 60,
+    "num_trials": 24,
+    "seeds": 2,
+    "batch_size": 16,
+    "sampler": "grid",
+    "device": "cpu",
+}
 SPACE = {"lr": {"low": 1e-3, "high": 100.0}}
 MEDIAN = {
     "name": "optuna",

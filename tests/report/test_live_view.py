@@ -29,6 +29,12 @@ def test_it_fits_80_by_12_and_says_what_matters(sweep):
         assert expected in text.plain
 
 
+def test_a_sweep_that_may_stop_by_itself_says_so():
+    text = LiveView().render("x", Progress(144, 28, seconds=9.0, eta_seconds=60, may_stop=True))
+    assert "28 of at most 144" in text.plain and "eta <1 min" in text.plain
+    assert "%" not in text.plain
+
+
 def test_the_map_shows_rows_from_the_top_and_failure_on_the_right(sweep):
     region, _ = sweep
     lines = LiveView(region.space).render("x", progress_of(region)).plain.splitlines()

@@ -73,6 +73,13 @@ def test_a_line_for_a_log():
     )
 
 
+def test_a_line_of_a_sweep_that_may_stop_by_itself(capsys):
+    progress = Progress(144, 28, eta_seconds=42, may_stop=True)
+    assert progress_line(progress) == "stabsweep 28 of at most 144 eta <42s"
+    Lines().start("AdamW", progress)
+    assert capsys.readouterr().err == "stabsweep: AdamW, at most 144 trials\n"
+
+
 def test_lines_at_once_at_milestones_and_at_the_end(capsys):
     lines = Lines()
     lines.start("AdamW", Progress(100))

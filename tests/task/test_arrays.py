@@ -221,7 +221,8 @@ def test_outputs_of_another_shape_are_refused(path, y, outputs):
 def test_the_digits_from_a_file_are_those_of_the_task(path):
     from stabsweep.task import Digits
 
-    digits, lr, how = Digits(), {"lr": [0.01, 0.1]}, {"horizon": 20, "num_trials": 4}
+    digits, lr = Digits(), {"lr": [0.01, 0.1]}
+    how = {"horizon": 20, "num_trials": 4, "sampler": "grid"}
     np.savez(path, x=digits.inputs.numpy(), y=digits.labels_N.numpy())
     model, seen = {"name": "mlp", "width": 8, "depth": 2}, Witness()
     given = {"name": "arrays", "path": str(path)}

@@ -491,7 +491,13 @@ def test_a_loss_of_one_element_is_a_scalar(kind):
 # ------------------------------------------------------------------------------ from end to end
 
 SPACE = {"lr": {"low": 1e-2, "high": 10.0}}
-TINY = {"optimizer": "sgd", "horizon": 20, "num_trials": 10, "device": "cpu"}
+TINY = {
+    "optimizer": "sgd",
+    "horizon": 20,
+    "num_trials": 10,
+    "sampler": "grid",
+    "device": "cpu",
+}
 
 
 def losses(result):

@@ -110,6 +110,7 @@ def test_a_target_gives_a_pair_or_an_object_or_a_task(here, attribute):
         horizon=30,
         num_trials=10,
         extend=False,
+        sampler="grid",
         confirm=False,
         watcher=seen,
     )

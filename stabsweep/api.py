@@ -252,7 +252,7 @@ def _run(
     began = time.perf_counter()
     interrupted, proofs = False, known_proofs(folder) if folder else []
     theory = known_theory(folder) if folder else None
-    begun = Progress(legs.num_planned, len(done), len(done), may_stop=study.may_stop)
+    begun = Progress(legs.num_planned, len(done), len(done), may_stop=run.study.may_stop)
     watcher.start(known.subject, begun)
     try:
         for message in [*remarks, *plan.notes]:

@@ -54,20 +54,21 @@ def find_drift(
 
     Args:
         space: what was swept.
-        records: of the sweep.
+        records: of the sweep, all rows.
         values: the row: axis -> value.
         load: gives a record's curves, None when they were not kept.
         warmup_steps: of trials whose space has no such axis.
     """
-    mine = [r for r in records if all(r.point.get(n) == v for n, v in values.items())]
-    horizon = max((record.horizon for record in mine), default=0)
+    horizon = max((record.horizon for record in records), default=0)
     rows: dict[int, Row] = {}
     for share in SHARES:
         steps = max(round(horizon * share), 1)
-        cut = [_cut(record, steps, load, warmup_steps) for record in mine]
-        found = find_region(space, cut).rows
-        if len(found) == 1:
-            rows[steps] = found[0]
+        # All rows: where rates are scattered, few of them lie near the edge of a shorter run, and
+        # the others lend the row their strength.
+        cut = [_cut(record, steps, load, warmup_steps) for record in records]
+        for row in find_region(space, cut).rows:
+            if row.values == values:
+                rows[steps] = row
     met = {steps: row.edge for steps, row in rows.items() if row.edge.lr is not None}
     if horizon not in met or round(horizon / 2) not in met:
         return None

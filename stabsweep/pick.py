@@ -9,7 +9,7 @@ from typing import Any
 
 from stabsweep.numerals import plural, rate, round_rate, share, span
 from stabsweep.records import Point, Value
-from stabsweep.region import Cell, Region, Row
+from stabsweep.region import LOSS_OF_GOOD, Cell, Region, Row
 
 MARGIN_DECADES = 0.2
 """Distance that a pick keeps below the safe edge of its row (chosen by us: real edges have a rough
@@ -21,6 +21,9 @@ step needs some fifty to show from the level that a run learns down to."""
 
 CLIP_SHARE = 0.5
 """Above this share of clipped steps the learning rate axis is a clip axis (tuning playbook)."""
+
+_Choice = tuple[Row, Cell]
+"""A cell that could be picked, and its row."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,8 @@ def find_pick(
 ) -> Pick:
     """The lowest-loss rate that every seed learned at, a margin below its row's safe edge.
 
+    Of rates that are about as good (the good band) it is one of those with the most seeds.
+
     Args:
         region: what the trials say.
         fixed: hyperparameters that no axis swept, to be repeated in the pick.
@@ -116,7 +121,7 @@ def _choice(region: Region, margin_decades: float) -> tuple[Row | None, Cell | N
     sound = [both for both in allowed if both[1].is_sound and math.isfinite(both[1].mean_loss)]
     sound = [both for both in sound if both[1].lr <= (both[0].usable_lr or math.inf)]
     if sound:
-        return *min(sound, key=lambda both: (both[1].mean_loss, both[1].lr)), ""
+        return *min(_most_tried(sound), key=_rank), ""
     row = region.best_row
     if row is None:
         held = [both for both in allowed if both[1].held and both[0].edge.status == "found"]
@@ -129,6 +134,20 @@ def _choice(region: Region, margin_decades: float) -> tuple[Row | None, Cell | N
     is_below = row.edge.lr is not None and row.best.lr <= row.edge.lr
     cell = row.best if row.best.is_sound and is_below else None
     return row, cell, _nothing_clear(row.best.lr, margin_decades)
+
+
+def _most_tried(choices: list[_Choice]) -> list[_Choice]:
+    """Of the choices in the good band of the best those with the most seeds: one may be luck."""
+    _, best = min(choices, key=_rank)
+    lowest, blind = best.mean_loss, best.judged[0].blind
+    limit = lowest + LOSS_OF_GOOD * max((lowest if blind is None else blind) - lowest, 0.0)
+    good = [choice for choice in choices if choice[1].mean_loss <= limit]
+    most = max(len(cell.judged) for _, cell in good)
+    return [choice for choice in good if len(choice[1].judged) == most]
+
+
+def _rank(choice: _Choice) -> tuple[float, float]:
+    return choice[1].mean_loss, choice[1].lr
 
 
 def _hydra(value: Value) -> str:

@@ -6,6 +6,7 @@ alone, so any set of them can be read: a grid, random points, a sweep that was i
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import defaultdict
@@ -131,13 +132,17 @@ class Row:
     def lr_sensitivity(self) -> float | None:
         """Mean over the rates of min(loss, initial loss) - lowest loss; None without losses.
 
-        Wortsman et al. 2023, arXiv 2309.14322. It depends on which rates were swept: more of them
-        beyond the edge, or far below it, and it grows. So it compares rows of one grid only, and
-        says nothing of stability by itself: a row that never leaves its start is as insensitive as
-        a row whose window is wide.
+        Wortsman et al. 2023, arXiv 2309.14322. Each rate counts by its share of the log range, so
+        that rates crowded at an edge count no more than those of a grid. It depends on the range:
+        more of it beyond the edge, or far below it, and it grows. So it compares rows of one range
+        only, and says nothing of stability by itself: a row that never leaves its start is as
+        insensitive as a row whose window is wide.
         """
-        losses = [loss for cell in self.cells if (loss := _capped_loss(cell)) is not None]
-        return statistics.fmean(losses) - min(losses) if losses else None
+        known = [(c.lr, loss) for c in self.cells if (loss := _capped_loss(c)) is not None]
+        if not known:
+            return None
+        losses = [loss for _, loss in known]
+        return statistics.fmean(losses, _log_widths([lr for lr, _ in known])) - min(losses)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values: the edges, bands and the best rate, without the cells."""
@@ -210,6 +215,14 @@ def _capped_loss(cell: Cell) -> float | None:
     known = [(r.final_loss, r.initial_loss) for r in cell.judged if r.initial_loss is not None]
     ends = [first if end is None else min(end, first) for end, first in known]
     return statistics.fmean(ends) if ends else None
+
+
+def _log_widths(lrs: Sequence[float]) -> list[float]:
+    """How much of the log range each of some ascending rates stands for; all equal on a grid."""
+    if len(lrs) == 1:
+        return [1.0]
+    gaps = [math.log10(high / low) for low, high in itertools.pairwise(lrs)]
+    return [(a + b) / 2 for a, b in zip([gaps[0], *gaps], [*gaps, gaps[-1]], strict=True)]
 
 
 def _settled(row: Sequence[Record]) -> list[Record]:

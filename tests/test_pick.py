@@ -155,6 +155,18 @@ def test_a_pick_is_at_most_the_usable_edge():
     assert pick.usable_lr == 1e-3 and pick.lr == 1e-3
 
 
+def test_of_rates_that_are_about_as_good_one_that_had_all_seeds_is_picked():
+    """A search tries most rates with one seed, and of those the luckiest has the lowest loss."""
+    full = sweep(num_seeds=3)
+    best = pick_of(full)
+    assert best.lr is not None and best.final_loss is not None
+    lucky = record(99, best.lr * 0.9, loss=best.final_loss - 0.05)
+    assert pick_of([*full, lucky]).lr == best.lr
+    # What is far better is more than luck.
+    lucky = record(99, best.lr * 0.9, loss=best.final_loss - 0.5)
+    assert pick_of([*full, lucky]).final_loss == pytest.approx(best.final_loss - 0.5)
+
+
 def test_the_reason_names_edge_interval_and_evidence():
     pick = pick_of(sweep())
     times, edge = f"{pick.edge['lr'] / pick.lr:.2g}x", f"({rate(pick.edge['lr'])}, 95% interval"

@@ -339,6 +339,13 @@ def test_the_sensitivity_is_the_mean_loss_above_the_best_capped_at_the_start():
     assert row.as_dict()["lr_sensitivity"] == row.lr_sensitivity
 
 
+def test_rates_that_crowd_at_the_edge_do_not_change_the_sensitivity():
+    cells = [(0.01, "converged", 1.5), (0.1, "converged", 1.0), (1.0, "diverged", None)]
+    crowd = [(0.99 + 0.001 * n, "diverged", None) for n in range(10)]
+    alone, crowded = row_of(*cells), row_of(*cells, *crowd)
+    assert crowded.lr_sensitivity == pytest.approx(alone.lr_sensitivity, rel=0.25)
+
+
 def test_it_is_blind_to_stability_and_depends_on_what_was_swept():
     stuck = row_of((0.01, "too_slow", 2.0), (0.1, "collapsed", None))
     assert stuck.lr_sensitivity == 0

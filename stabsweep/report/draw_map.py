@@ -23,6 +23,10 @@ MAX_VECTOR_PARTS = 800
 
 DASHES, DOTS = (0, (3.2, 2)), (0, (1, 1.6))
 
+TRIED = {"ls": "none", "marker": "o", "ms": 3, "mfc": PAPER, "mec": INK, "mew": 0.6}
+TRIED_HEIGHT = 0.3
+"""How rates that were tried are marked: below the glyphs of failures, which lie in the middle."""
+
 MAX_LABELS = 16
 """Row labels that fit beside the map."""
 
@@ -45,6 +49,8 @@ def draw_map(axes: Axes, info: MapInfo) -> None:
     blank.set_hatch("////")
     axes.add_patch(blank)
     _draw_cells(axes, info)
+    if info.is_scattered:
+        _draw_tried(axes, info)
     _label_rows(axes, info)
     tall = 0.16 * min(len(info.rows) / 4, 1)
     for number, row in enumerate(info.rows):
@@ -107,6 +113,13 @@ def _draw_cells(axes: Axes, info: MapInfo) -> None:
             if name == "spiky":
                 look |= {"mfc": style.colour, "mec": INK, "ms": 6, "alpha": 1, "zorder": 2.1}
             axes.plot(x, y, ls="none", marker=style.marker, mew=0.9, rasterized=raster, **look)
+
+
+def _draw_tried(axes: Axes, info: MapInfo) -> None:
+    """A dot at each rate that was tried: between scattered ones the colour is that of the next."""
+    spots = [(cell.lr, n + TRIED_HEIGHT) for n, row in enumerate(info.rows) for cell in row.cells]
+    x, y = np.array(spots).T
+    axes.plot(x, y, zorder=2.2, rasterized=len(spots) > MAX_VECTOR_PARTS, **TRIED)
 
 
 def _has_room(info: MapInfo, cell: MapCell, part: Part) -> bool:
@@ -188,7 +201,7 @@ def _draw_pick(axes: Axes, info: MapInfo) -> None:
             },
         )  # fmt: skip
         decades = np.log10(info.lr_range[1] / info.lr_range[0])
-        if len(info.rows) <= 8 and pick.margin_decades > 0.07 * decades:
+        if len(info.rows) <= 8 and pick.margin_decades > 0.11 * decades:
             axes.annotate(
                 f"{pick.margin_decades:.1f} decades", ((pick.lr * pick.edge_lr) ** 0.5, y), (0, 5),
                 textcoords="offset points", ha="center", va="bottom", fontsize="small",
@@ -239,6 +252,9 @@ def draw_legend(axes: Axes, info: MapInfo) -> None:
         )  # fmt: skip
         handles.append((patch, mark))
         labels.append(f"{style.label} ({count})")
+    if info.is_scattered:
+        handles.append(Line2D([], [], **TRIED))
+        labels.append("rate tried")
     if info.has_gaps:
         handles.append(Patch(fc=PAPER, ec=FAINT, hatch="////", lw=0))
         labels.append("not run")

@@ -152,9 +152,9 @@ def _rows(region: Region, pick: Pick) -> list[str]:
         "Edge: half of the trials fail there. Safe edge: 5% fail, for the worst seed. Usable edge: "
         "above it more than half of what can be learned is lost. Good band: within a tenth of the "
         "best. Window: from too slow to the usable edge, and how many decades that is. LR "
-        "sensitivity: how much worse than the best the tried rates end on average (Wortsman et al. "
-        "2023); other rates give another number. Clipped steps: of the trials that held. The "
-        "pick's row is bold."
+        "sensitivity: how much worse than the best the rates of the row end on average (Wortsman "
+        "et al. 2023); another range gives another number. Clipped steps: of the trials that held. "
+        "The pick's row is bold."
     )
     return ["<h2>Where the edge is</h2>", f'<p class="quiet">{note}</p>', *_table(head, body)]
 

@@ -24,10 +24,6 @@ LOG_SPAN = 50.0
 """Positive losses that differ by more than this factor are drawn on a log scale."""
 
 
-VISIBLE_GAP = 0.04
-"""Decades: gaps between scattered rates below this are closed, they would only look like noise."""
-
-
 @dataclass(frozen=True)
 class Part:
     """The share of a cell's trials that had one outcome.
@@ -92,6 +88,7 @@ class MapInfo:
         bad_end: what the bad end of the colour scale is, in words.
         counts: outcome -> number of trials.
         has_gaps: whether parts of the map hold no trial.
+        is_scattered: whether the rates are no grid: then the rates that were tried are marked.
         pick: None without a recommendation.
     """
 
@@ -103,6 +100,7 @@ class MapInfo:
     bad_end: str
     counts: dict[str, int]
     has_gaps: bool
+    is_scattered: bool
     pick: MapPick | None
 
 
@@ -151,6 +149,7 @@ def map_info(region: Region, pick: Pick, theory: Theory | None = None) -> MapInf
         bad_end,
         {name: count for name, count in counts.items() if count},
         covered < 0.98 * max(len(rows), 1) * math.log(high / low),
+        not _share_grid(region),
         spot,
     )
 
@@ -198,9 +197,8 @@ def loss_scale(records: Sequence[Record]) -> tuple[tuple[float, float] | None, s
 def cell_bounds(lrs: Sequence[float], width: float | None = None) -> list[tuple[float, float]]:
     """Lower and upper end of each rate's cell, half way to its neighbours on a log scale.
 
-    A cell reaches no further than half the usual step of a regular grid, or one median step (at
-    least `VISIBLE_GAP`) where rates are scattered, so that a gap stays a gap. (Half-way points of
-    the rates themselves would put the first end of a log grid below zero.)
+    On a regular grid it reaches no further than half the usual step, so that a gap stays a gap.
+    (Half-way points of the rates themselves would put the first end of a log grid below zero.)
 
     Args:
         lrs: ascending, without repeats.
@@ -215,20 +213,33 @@ def cell_bounds(lrs: Sequence[float], width: float | None = None) -> list[tuple[
     gaps = np.diff(x)
     if width is None:
         width = float(np.median(gaps)) if len(gaps) else 0.2
-    steps = gaps / gaps.min() if len(gaps) else gaps
-    regular = bool(len(gaps)) and bool(np.all(np.abs(steps - np.round(steps)) < 0.05))
-    reach = min(float(gaps.min()), width) / 2 if regular else max(width, VISIBLE_GAP)
+    reach = min(float(gaps.min()), width) / 2 if len(gaps) and _is_regular(gaps) else math.inf
     outer = min(reach, width / 2)
     below = np.minimum(np.append(outer, gaps / 2), reach)
     above = np.minimum(np.append(gaps / 2, outer), reach)
     return list(zip((10 ** (x - below)).tolist(), (10 ** (x + above)).tolist(), strict=True))
 
 
+def _is_regular(gaps: np.ndarray) -> bool:
+    """Whether distances are those of a grid: the least of them, or multiples of it."""
+    steps = gaps / gaps.min()
+    return bool(np.all(np.abs(steps - np.round(steps)) < 0.05))
+
+
+def _share_grid(region: Region) -> bool:
+    """Whether all rates that were tried lie on one grid, as far as there are enough to tell."""
+    rates = [{cell.lr for cell in row.cells} for row in region.rows]
+    union = sorted(set().union(*rates))
+    if len(rates) > 1:
+        return len(union) <= SHARED * max(len(row) for row in rates)
+    return len(union) < 3 or _is_regular(np.diff(np.log10(union)))
+
+
 def _all_bounds(region: Region) -> list[list[tuple[float, float]]]:
     """Cell ends of every row: of one common grid where rows share their rates, else their own."""
     rates = [[cell.lr for cell in row.cells] for row in region.rows]
-    union = sorted({lr for row in rates for lr in row})
-    if rates and len(union) <= SHARED * max(len(row) for row in rates):
+    if rates and _share_grid(region):
+        union = sorted({lr for row in rates for lr in row})
         ends = dict(zip(union, cell_bounds(union), strict=True))
         return [[ends[lr] for lr in row] for row in rates]
     gaps = [float(np.median(np.diff(np.log10(row)))) for row in rates if len(row) > 1]

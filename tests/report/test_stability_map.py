@@ -28,13 +28,14 @@ def test_a_rate_missing_from_a_grid_leaves_a_hole():
     assert ends[2][0] == pytest.approx(1e-1 / 10**0.5)
 
 
-def test_cells_of_scattered_rates_neither_overlap_nor_stretch():
+def test_cells_of_scattered_rates_meet_half_way_and_do_not_stretch_at_the_ends():
     lrs = np.sort(10 ** np.random.default_rng(0).uniform(-5, 0, 30))
     ends = np.array(cell_bounds(lrs))
-    assert (ends[1:, 0] >= ends[:-1, 1] * (1 - 1e-12)).all()
+    assert ends[1:, 0] == pytest.approx(ends[:-1, 1])
     assert (ends[:, 0] < lrs).all() and (lrs < ends[:, 1]).all()
-    # A cell reaches at most one median step to each side.
-    assert np.log10(ends[:, 1] / ends[:, 0]).max() <= 2 * np.median(np.diff(np.log10(lrs))) + 1e-9
+    step = np.median(np.diff(np.log10(lrs)))
+    assert np.log10(lrs[0] / ends[0, 0]) == pytest.approx(step / 2)
+    assert np.log10(ends[-1, 1] / lrs[-1]) == pytest.approx(step / 2)
 
 
 def test_one_rate_and_none():
@@ -111,6 +112,19 @@ def test_cells_that_were_not_run_are_known(states):
     assert not map_info(*states["whole"]).has_gaps
     for name in ("interrupted", "edge_not_reached", "no_records", "one_record"):
         assert map_info(*states[name]).has_gaps, name
+
+
+def test_rates_of_no_grid_are_known(states):
+    region, pick = states["whole"]
+    assert not map_info(region, pick).is_scattered
+    rows = tuple(replace(row, cells=row.cells[n::4]) for n, row in enumerate(region.rows))
+    assert map_info(replace(region, rows=rows), pick).is_scattered
+    some = tuple(cell for n, cell in enumerate(region.rows[0].cells) if n not in (2, 3, 7))
+    for cells, is_scattered in ((region.rows[0].cells, False), (some, False)):
+        row = replace(region.rows[0], cells=cells)
+        assert map_info(replace(region, rows=(row,)), pick).is_scattered == is_scattered
+    cells = tuple(replace(cell, lr=cell.lr ** (1 + 0.02 * n)) for n, cell in enumerate(some))
+    assert map_info(replace(region, rows=(replace(row, cells=cells),)), pick).is_scattered
 
 
 def test_every_trial_is_on_the_map(states):

@@ -123,7 +123,7 @@ def _way(region: Region, pick: Pick) -> tuple[int, str]:
         return 1, f"nothing failed up to {rate(top.lr)}{where}"
     if bottom.lr > axis.low * NEAR:
         return 0, ""
-    if pick.lr is not None and pick.lr <= bottom.lr:
+    if pick.is_ok and pick.lr is not None and pick.lr <= bottom.lr:
         return -1, f"the best safe rate, {rate(bottom.lr)}, is the lowest tried{where}"
     if not pick.is_ok and any(record.verdict.is_learned for record in bottom.judged):
         return -1, f"no rate is safe down to {rate(bottom.lr)}{where}"

@@ -27,9 +27,8 @@ QUIET: Mapping[str, Any] = {
     "stress": False,
     "watcher": "off",
 }
-    "sampler": "grid",
-    "device": "cpu",
-    "extend": False,
+"""Of every sweep here: the same rates each time, on the device whose values are known, and for its
+records alone."""
 
 EXACT: Mapping[str, Any] = {
     **QUIET,

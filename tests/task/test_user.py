@@ -178,7 +178,7 @@ def test_model_and_batches_from_files_of_ones_own_on_the_command_line(here, tmp_
     words = [f"model.target={here}:Net", "+model.args.width=4", "task=user", "space=lr"]
     words += [f"task.target={here}:pair", "+task.args.batch_size=50", "progress=plain"]
     words += ["+space.noise={values:[0,1],to:task}", "horizon=10", "num_trials=20", "seeds=1"]
-    words += ["device=cpu", "hydra.run.dir=run"]
+    words += ["device=cpu", "sampler=grid", "hydra.run.dir=run"]
     done = subprocess.run(
         [sys.executable, "-m", "stabsweep", "model=user", *words],
         cwd=tmp_path,

@@ -97,7 +97,8 @@ class Study:
     @property
     def may_stop(self) -> bool:
         """Whether the sampler may still end it before `num_trials`."""
-        return self.satisfied is None and hasattr(self._study.sampler, "enough")
+        is_open = self.satisfied is None and self.num_asked < self._num_trials
+        return is_open and hasattr(self._study.sampler, "enough")
 
     @property
     def ending(self) -> str | None:

@@ -366,6 +366,7 @@ def test_a_sweep_goes_to_the_edge_unless_it_is_told_otherwise():
     # It asks for no more than it can learn from, however much room there is.
     assert max(progress.num_running for progress in watcher.seen) == 13
     assert watcher.seen[0].may_stop and watcher.seen[0].num_trials == 40
+    assert not watcher.seen[-1].may_stop and watcher.seen[-1].share == 1
 
 
 @pytest.mark.parametrize("sampler", ["boundary", {"name": "boundary", "tolerance": 0.2}])

@@ -438,7 +438,7 @@ def test_a_killed_sweep_resumes_to_the_same_map(tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_ends_with_a_report_and_130(tmp_path):
     folder = tmp_path / "run"
-    words = [*TINY, "num_trials=2000", f"hydra.run.dir={folder}"]
+    words = [*TINY, "sampler=grid", "num_trials=2000", f"hydra.run.dir={folder}"]
     process = start(words, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     wait_for_records(folder / "records.jsonl", 20)
     process.send_signal(signal.SIGINT)

@@ -17,7 +17,8 @@ from stabsweep.task import Text
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "examples").glob("*.py"))
-SHORT = ["space=lr", "horizon=8", "num_trials=5", "seeds=1", "progress=plain", "device=cpu"]
+SHORT = ["space=lr", "sampler=grid", "horizon=8", "num_trials=5", "seeds=1"]
+SHORT += ["progress=plain", "device=cpu"]
 SHORT += ["confirm=false", "stress=false", "curvature=false"]
 
 ENGINES = {

@@ -66,11 +66,12 @@ def test_a_cell_shows_one_output_that_is_updated_and_then_the_answer(alone, tmp_
     assert {kind for kind, _, _ in shown[1:]} == {"update_display_data"}
     assert len({display_id for _, display_id, _ in shown}) == 1
     first, last = shown[0][2]["text/plain"], shown[-1][2]["text/plain"]
-    assert "0/24" in first and "sgd on <script>" in first
+    assert "0 of at most 24" in first and "sgd on <script>" in first
     assert progress.data["text/plain"] == last
-    note, confirmed, line = last.splitlines()
+    note, ending, confirmed, line = last.splitlines()
     assert note.startswith("engine cohort") and confirmed.startswith("confirm: ")
-    assert "24/24 100% | " in line
+    assert " of 24 trials: the edge is known to " in ending
+    assert " 100% | " in line
     assert "converged " in line and " | edge " in line and " | best " in line
 
     headline = answer.data["text/plain"].removeprefix("<Result: ").removesuffix(">")

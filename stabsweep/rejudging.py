@@ -18,10 +18,10 @@ from stabsweep import report
 from stabsweep.errors import BadInput, unknown
 from stabsweep.evidence import DEFAULTS, Thresholds
 from stabsweep.numerals import plural
-from stabsweep.records import CURVES, Array, Record, Verdict
-from stabsweep.result import Result, load
+from stabsweep.records import Array, Record, Verdict
+from stabsweep.result import Result, load, whole_curves
 from stabsweep.shift import Shift, find_shifts
-from stabsweep.store import THRESHOLDS, read_records, read_trace, replace_records, save_yaml
+from stabsweep.store import THRESHOLDS, read_records, replace_records, save_yaml
 from stabsweep.verdict import judge
 
 LEAST = {"tail_steps": 1, "spike_window": 4}
@@ -179,7 +179,7 @@ def rejudge(
     left: Counter[str] = Counter()
     new = []
     for record in old:
-        curves = _curves(folder, record)
+        curves = whole_curves(folder, record)
         if record.state == "failed":
             left["they ended in an error"] += 1
         elif curves is None:
@@ -234,16 +234,6 @@ def _judged(
     warmup = record.point.get("warmup_steps", config.get("warmup_steps", 0))
     trace = record.with_curves(curves, int(warmup or 0))
     return replace(record, **judge(trace, thresholds).as_fields())
-
-
-def _curves(folder: Path, record: Record) -> Array | None:
-    """The (5, T) curves of a record; None when they are not there, torn, or of another form."""
-    try:
-        curves = read_trace(folder, record)
-    except (OSError, ValueError, EOFError):
-        return None
-    is_whole = curves is not None and curves.ndim == 2 and len(curves) == len(CURVES)
-    return curves if is_whole and curves.shape[1] else None  # type: ignore[union-attr]
 
 
 def _saved(found: Rejudged, folder: Path) -> Rejudged:

@@ -18,7 +18,7 @@ from stabsweep.extension import WORD, read_extensions, widened
 from stabsweep.limits import check_count, check_margin
 from stabsweep.pick import Pick, find_pick
 from stabsweep.proof import CONFIRM, CONSTANT, Proof, proven
-from stabsweep.records import Array, Record, Value
+from stabsweep.records import CURVES, Array, Record, Value
 from stabsweep.region import Region, find_region
 from stabsweep.space import Space
 from stabsweep.store import (
@@ -251,7 +251,7 @@ class Result:
 def _with_drift(pick: Pick, region: Region, config: Mapping[str, Any], folder: Path) -> Pick:
     """The pick with a warning when the edge of its row moves with the length of the run."""
     values = {axis.name: pick.hyperparameters[axis.name] for axis in region.space.row_axes}
-    load = partial(_curves, folder)
+    load = partial(whole_curves, folder)
     warmup = int(config.get("warmup_steps") or 0)
     drift = find_drift(region.space, region.records, values, load, warmup)
     if drift is None or not drift.is_moving:
@@ -259,12 +259,14 @@ def _with_drift(pick: Pick, region: Region, config: Mapping[str, Any], folder: P
     return replace(pick, warnings=(*pick.warnings, str(drift)))
 
 
-def _curves(folder: Path, record: Record) -> Array | None:
-    """The curves of a record; None where they cannot be read."""
+def whole_curves(folder: Path, record: Record) -> Array | None:
+    """The (5, T) curves of a record; None when they are not there, torn, or of another form."""
     try:
-        return read_trace(folder, record)
+        curves = read_trace(folder, record)
     except (OSError, ValueError, EOFError):
         return None
+    is_whole = curves is not None and curves.ndim == 2 and len(curves) == len(CURVES)
+    return curves if is_whole and curves.shape[1] else None  # type: ignore[union-attr]
 
 
 def known_proofs(folder: Path) -> list[Proof]:

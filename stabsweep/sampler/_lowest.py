@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from stabsweep.surface import Surface
 
 NEXT = 0.15
 """Distance of a neighbour in its row, in decades."""
+
+APART = 0.3
+"""Distance in decades from all rates of another row at which a good rate is tried there too."""
 
 CLEAR, SAFE_SIGMAS = 0.2, 1.645
 """A rate of interest lies below the safe edge (P(stable) = 0.95) by the usual margin of a pick."""
@@ -28,10 +31,14 @@ def clear_of_edge(finished: Finished, surface: Surface, z: Array, category: Arra
         z: (n, D) coordinates of the trials.
         category: (n,) categories of the trials.
     """
+    x = finished.chart.heights(finished.points)
+    return np.isfinite(finished.losses) & _is_below(surface, x, z, category)
+
+
+def _is_below(surface: Surface, x: Array, z: Array, category: Array) -> Array:
+    """Which rates may be recommended, as far as the edge is known."""
     edge, deviation = surface.at(z, category)
-    below = edge - finished.chart.heights(finished.points)
-    margin = SAFE_SIGMAS * np.hypot(deviation, surface.shape.width) + CLEAR
-    return np.isfinite(finished.losses) & (below > margin)
+    return edge - x > SAFE_SIGMAS * np.hypot(deviation, surface.shape.width) + CLEAR
 
 
 def ranked(finished: Finished, clear: Array) -> list[tuple[Value, ...]]:
@@ -48,8 +55,13 @@ def lowest(
     used: Mapping[tuple[Value, ...], set[int]],
     num_seeds: int,
     number: int,
+    rows: Sequence[Point],
+    surface: Surface,
 ) -> list[Point]:
-    """The points of lowest loss with seeds that they lack, and their neighbours in their rows.
+    """The points of lowest loss with seeds that they lack, and their neighbours.
+
+    Neighbours in their rows, and in other rows the same rate where nothing like it was tried: else
+    a row would be taken for a worse one because its best rate was not found.
 
     Args:
         finished: the trials.
@@ -57,6 +69,8 @@ def lowest(
         used: point -> its seeds so far, those of trials that run included.
         num_seeds: seeds that a point should have.
         number: how many at most.
+        rows: whose best rates are to be compared.
+        surface: the edge.
     """
     chart, names = finished.chart, list(finished.chart.space.axes)
     order = ranked(finished, clear) if number else []
@@ -74,10 +88,15 @@ def lowest(
         if missing > 0:
             continue
         x = math.log10(float(point["lr"]))  # type: ignore[arg-type]
-        for side in (chart.with_rate(point, x + step) for step in (NEXT, -NEXT)):
+        sides = [(chart.with_rate(point, x + step), NEXT / 2) for step in (NEXT, -NEXT)]
+        across = [chart.with_rate(row, x) for row in rows]
+        if across:
+            safe = _is_below(surface, chart.heights(across), *chart.place(across))
+            sides += [(side, APART) for side, is_safe in zip(across, safe, strict=True) if is_safe]
+        for side, apart in sides:
             place = math.log10(float(side["lr"]))  # type: ignore[arg-type]
             row = rates[chart.space.row(side)]
-            if all(abs(place - other) >= NEXT / 2 for other in row):
+            if all(abs(place - other) >= apart for other in row):
                 row.append(place)
                 picks.append(side)
     return picks[:number]

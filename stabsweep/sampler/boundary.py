@@ -38,6 +38,9 @@ MAX_PLACES, NUM_ROWS, MAX_ROWS = 4096, 64, 96
 """Rows of which the edge is asked for in the end; rows that ranges are cut into; rows that one plan
 looks at, those known least the most often."""
 
+MAX_FEW = 8
+"""Rows that are tried at each other's best rates, when all of them are listed."""
+
 NUM_TRIES = 20
 """Rates beside a point that are tried when it has had every seed."""
 
@@ -228,7 +231,11 @@ class Boundary(WholePoints):
         pockets = self._fit(sample)
         surface = pockets.surface
         clear = clear_of_edge(self._finished, surface, sample.z, sample.category)
-        best = lowest(self._finished, clear, self._used, len(self._seeds), self._num_best)
+        # Rows that a range was cut into are not compared with each other.
+        is_few = all(axis.values for axis in self._space.row_axes) and len(self._rows) <= MAX_FEW
+        rows = self._rows if is_few else []
+        given = (self._finished, clear, self._used, len(self._seeds), self._num_best)
+        best = lowest(*given, rows, surface)
         asked = [dict(point) for point in self._running.values()]
         edge, rim = self._near(pockets, asked, PLAN - self._num_away - len(best))
         self.satisfied = self._is_enough(surface, clear)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import optuna
@@ -307,3 +308,22 @@ def test_an_ask_stays_cheap():
 def test_it_agrees_with_itself_on_what_is_known():
     world = World(boundary(tolerance=0.05)).run(batch=16)
     assert world.rule.knowledge(world.study._study) == world.study.satisfied
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_good_rate_is_tried_in_all_rows_where_they_are_few(seed):
+    """A row must not look worse because nothing was run where the others are best."""
+
+    class Valley(World):
+        def record(self, trial) -> Record:
+            record = super().record(trial)
+            loss = (math.log10(record.lr) + 3.5) ** 2
+            return record if record.final_loss is None else replace(record, final_loss=loss)
+
+    space = Space.parse({"lr": LR, "warmup_steps": [0, 10, 100]})
+    rule = boundary(space, num_trials=90, seed=seed)
+    world = Valley(rule, space, lambda point: -1.0, num_trials=90).run(batch=16)
+    best = min((r for r in world.records if r.final_loss is not None), key=lambda r: r.final_loss)
+    for steps in (0, 10, 100):
+        rates = [r.lr for r in world.records if r.point["warmup_steps"] == steps]
+        assert min(abs(math.log10(lr / best.lr)) for lr in rates) < 0.31

@@ -30,7 +30,7 @@ CLOSE_SECONDS = 60.0
 MAX_REPORTS = 5
 """Losses of a trial that are sent: each costs as much as a param, some 2 ms (measured, SQLite)."""
 
-ATTRIBUTES = (NUMBER, SEED, "verdict", "reason", "steps")
+ATTRIBUTES = (NUMBER, SEED, "verdict", "reason", "steps", "horizon", "blind_loss")
 """User attributes that are sent, for the same reason."""
 
 

@@ -226,7 +226,7 @@ def _warnings(row: Row, cell: Cell) -> list[str]:
                 f"{name} was scattered: the edge is that at {value:g}, read from all rows together."
             )
     horizon = max(record.horizon for record in cell.judged)
-    if horizon < SHORT_HORIZON:
+    if 0 < horizon < SHORT_HORIZON:
         found.append(
             f"The horizon of {plural(horizon, 'step')} is too short to see slow divergence or what "
             f"warmup and decay do: raise horizon to {SHORT_HORIZON} or more."

@@ -256,6 +256,39 @@ class Record:
         known["verdict"] = VERDICTS[plain["verdict"]]
         return cls(**known)
 
+    @classmethod
+    def from_trial(cls, trial: Any) -> Record:
+        """The record that a finished trial of an Optuna study stands for.
+
+        A trial of a copy of a sweep (`storage=`) carries its verdict. Of a study of somebody else,
+        whose values are final losses, one that completed with a finite value has held
+        (`converged`); any other has `diverged`, also what Optuna calls failed: so it calls a NaN.
+
+        Args:
+            trial: an `optuna.trial.FrozenTrial`; its params are the point, but for `seed`.
+
+        Raises:
+            ValueError: it is not finished.
+        """
+        if not trial.state.is_finished():
+            raise ValueError(f"trial {trial.number} is not finished")
+        known = {name: trial.user_attrs.get(name) for name in (NUMBER, SEED, "verdict")}
+        held = trial.state.name == "COMPLETE" and math.isfinite(trial.value)
+        verdict = VERDICTS.get(known["verdict"] or ("converged" if held else "diverged"))
+        seed = trial.params.get(SEED, known[SEED])
+        states = {"PRUNED": "pruned"} | ({"FAIL": "failed"} if known["verdict"] else {})
+        told = ("reason", "steps", "horizon", "blind_loss")
+        return cls(
+            trial.number if known[NUMBER] is None else known[NUMBER],
+            {name: value for name, value in trial.params.items() if name != SEED},
+            0 if seed is None else seed,
+            Verdict.INVALID if verdict is None else verdict,
+            state=states.get(trial.state.name, "complete"),
+            provisional=verdict is Verdict.TOO_SLOW,
+            final_loss=trial.value if held else None,
+            **{name: trial.user_attrs[name] for name in told if name in trial.user_attrs},
+        )
+
 
 def finite(value: float) -> float | None:
     """The value as a float, or None when it is NaN or infinite: what a JSON file may hold."""

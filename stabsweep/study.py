@@ -247,8 +247,11 @@ def rehearse(space: Space, sampler: optuna.samplers.BaseSampler) -> None:
             ) from error
 
 
-def _remarks(record: Record) -> dict[str, str | int]:
-    return {"verdict": record.verdict.label, "reason": record.reason, "steps": record.steps}
+def _remarks(record: Record) -> dict[str, str | float]:
+    """What a trial carries beside its outcome; `Record.from_trial` reads it."""
+    blind = {} if record.blind_loss is None else {"blind_loss": record.blind_loss}
+    length = {"steps": record.steps, "horizon": record.horizon}
+    return {"verdict": record.verdict.label, "reason": record.reason, **length, **blind}
 
 
 def _outcome(record: Record) -> tuple[TrialState, float | None]:

@@ -21,6 +21,7 @@ from stabsweep import mirror
 from stabsweep.cli import main
 from stabsweep.errors import BadInput
 from stabsweep.mirror import Mirror
+from stabsweep.records import Record
 from stabsweep.store import read_records
 
 MLP = {"name": "mlp", "width": 8, "depth": 2}
@@ -99,6 +100,47 @@ def test_a_sweep_can_be_sent_later_and_nothing_twice(tmp_path):
     check_copy(url, resumed)
     assert main(["resume", str(folder), "progress=off", f"storage={url}"]) in (0, 1)
     check_copy(url, resumed)
+
+
+@pytest.mark.slow
+def test_a_copy_has_the_region_of_the_sweep(tmp_path):
+    url = f"sqlite:///{tmp_path / 'copy.db'}"
+    space = {"lr": {"low": 1e-3, "high": 1e3}, "warmup_steps": [0, 5]}
+    given = {**TINY, "num_trials": 28, "storage": url, "confirm": False, "stress": False}
+    result = stabsweep.sweep(MLP, "digits", space, "sgd", folder=tmp_path / "run", **given)
+    (name,) = optuna.get_all_study_names(url)
+    trials = optuna.load_study(study_name=name, storage=url).trials
+    records = [Record.from_trial(trial) for trial in trials]
+    region = stabsweep.find_region(result.region.space, records)
+    assert [row.as_dict() for row in region.rows] == [
+        {**row.as_dict(), "lr_sensitivity": None} for row in result.region.rows
+    ]
+    assert stabsweep.find_pick(region).lr == result.pick.lr
+
+
+def test_a_study_of_somebody_else_has_a_region_too():
+    def objective(trial):
+        lr = trial.suggest_float("lr", 1e-4, 10, log=True)
+        warmup = trial.suggest_categorical("warmup_steps", [0, 5])
+        if lr > 3:
+            raise optuna.TrialPruned
+        return float("nan") if lr > (0.3 if warmup else 0.1) else 1 - lr
+
+    space = stabsweep.Space.parse({"lr": {"low": 1e-4, "high": 10}, "warmup_steps": [0, 5]})
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(objective, n_trials=120)
+    records = [Record.from_trial(trial) for trial in study.trials]
+    rows = stabsweep.find_region(space, records).rows
+    for row, edge in zip(rows, (0.1, 0.3), strict=True):
+        assert row.edge.low < edge < row.edge.high
+    pick = stabsweep.find_pick(stabsweep.find_region(space, records))
+    assert pick.is_ok and 0.05 < pick.lr < 0.3
+    with pytest.raises(ValueError, match="trial 120 is not finished"):
+        Record.from_trial(
+            optuna.trial.FrozenTrial(
+                120, TrialState.RUNNING, None, None, None, {}, {}, {}, {}, {}, 120
+            )
+        )
 
 
 def test_a_storage_that_fails_is_one_note_and_no_end(tmp_path, capsys):

@@ -84,7 +84,7 @@ class Boundary(WholePoints):
         self,
         space: Space,
         num_trials: int,
-        seeds: Sequence[int],
+        seeds: Sequence[int] = (0,),
         seed: int = 0,
         done: Collection[int] = (),
         tolerance: float | None = 0.05,

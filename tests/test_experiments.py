@@ -194,9 +194,11 @@ def test_quick(tmp_path, capsys):
     region = run(tmp_path, "quick", *small)
     found = load(tmp_path / "run")
     assert found.pick.is_ok and found.pick.lr in [cell.lr for cell in region.rows[0].cells]
-    assert [*found.cost] == ["bracket", "sweep", "confirm"]
+    assert [*found.cost] == ["bracket", "sweep", "constant", "confirm"]
+    # A line search, and short trials around it.
+    assert 25 * 10 < found.cost["bracket"] <= 25 * 10 + 15 * 32 and found.cost["sweep"] <= 8 * 64
+    assert found.cost["constant"] == 64
     # Three seeds three times as long at most five rates; one is usual.
-    assert found.cost["bracket"] <= 35 * 32 and found.cost["sweep"] <= 8 * 64
     assert found.cost["confirm"] in [9 * 64 * count for count in range(1, 6)]
     assert "trial-steps: bracket" in " ".join(capsys.readouterr().out.split())
 

@@ -230,7 +230,9 @@ def _settled(row: Sequence[Record]) -> list[Record]:
 
     A stall looks the same on both sides of the window. Which side it is on is known from the lower
     rates of its row, with the same seed where those were tried: if one of them learned or failed,
-    this one is not too slow. Where nothing of the row learned, a stall stays provisional.
+    this one is not too slow; unless the rates above it learn better than those, for then it is a
+    slow one that missed what its neighbours just reached. Where nothing of the row learned, a stall
+    stays provisional.
     """
     row = _without_broken(row)
     known = [r for r in row if not r.provisional and r.verdict.is_judged and r.state != "failed"]
@@ -240,7 +242,7 @@ def _settled(row: Sequence[Record]) -> list[Record]:
         if record.provisional:
             lower = [other for other in known if other.lr < record.lr]
             lower = [other for other in lower if other.seed == record.seed] or lower
-            if lower:
+            if lower and not _is_among_slow(record, lower, known):
                 other = max(lower, key=lambda r: (r.verdict.is_learned, r.lr))
                 did = "learned" if other.verdict.is_learned else "failed already"
                 reason = f"{record.reason} A lower rate of its row {did} ({rate(other.lr)})."
@@ -248,6 +250,14 @@ def _settled(row: Sequence[Record]) -> list[Record]:
             record = replace(record, provisional=not lower and not any_learned)
         settled.append(record)
     return settled
+
+
+def _is_among_slow(stall: Record, lower: Sequence[Record], known: Sequence[Record]) -> bool:
+    """Whether the rates above a stall, up to the first failure, learn better than lower ones."""
+    higher = [r for r in known if r.seed == stall.seed and r.lr > stall.lr]
+    failed = min((r.lr for r in higher if not r.verdict.is_learned), default=math.inf)
+    above = min((_loss(r) for r in higher if r.lr < failed), default=math.inf)
+    return above < min(_loss(r) for r in lower) < math.inf
 
 
 def _without_broken(row: Sequence[Record]) -> list[Record]:

@@ -68,17 +68,26 @@ class Finished:
     def sample(self) -> Sample | None:
         """The verdicts, each stall read by its neighbours; None before the first.
 
-        A stall above a rate that learned or failed close by has collapsed, as `region` reads it.
+        A stall above a rate that learned or failed close by has collapsed, unless the rates above
+        it learn better than those below, as `region` reads it.
         """
         if not self.points:
             return None
         x = self.chart.heights(self.points)
         z, c = np.concatenate(self._z), np.concatenate(self._c)
-        failed, stalled = ~np.array(self.held), np.array(self.stalled)
+        failed, stalled, losses = (
+            ~np.array(self.held),
+            np.array(self.stalled),
+            np.array(self.losses),
+        )
         for k in np.flatnonzero(stalled):
-            near = (c == c[k]) & ~stalled & (x < x[k])
+            near = (c == c[k]) & ~stalled
             near[near] = (np.abs(z[near] - z[k]) <= NEAR).all(1)
-            failed[k] = near.any()
+            lower, higher = near & (x < x[k]), near & (x > x[k])
+            top = x[higher & failed].min(initial=math.inf)
+            above = losses[higher & (x < top)].min(initial=math.inf)
+            best = losses[lower].min(initial=math.inf)
+            failed[k] = lower.any() and not above < best < math.inf
         return Sample(x, z, c, failed)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stabsweep.records import Array, Point, Value
-from stabsweep.sampler._finished import Finished
+from stabsweep.sampler._finished import NEAR, Finished
 from stabsweep.surface import Surface
 
 NEXT = 0.15
@@ -47,6 +47,30 @@ def ranked(finished: Finished, clear: Array) -> list[tuple[Value, ...]]:
     for k in np.flatnonzero(clear):
         losses[tuple(finished.points[k].values())].append(finished.losses[k])
     return sorted(losses, key=lambda values: sum(losses[values]) / len(losses[values]))
+
+
+def is_tried(
+    finished: Finished, clear: Array, used: Mapping[tuple[Value, ...], set[int]], num_seeds: int
+) -> bool:
+    """Whether the point of lowest loss, or one next to it, has had every seed.
+
+    The very lowest is often a new one that had luck with its only seed.
+
+    Args:
+        finished: the trials.
+        clear: which of them may be recommended.
+        used: point -> its seeds so far, those of trials that run included.
+        num_seeds: seeds that a point should have.
+    """
+    order = ranked(finished, clear)
+    tried = [values for values in order if len(used[values]) >= num_seeds]
+    if not order or not tried:
+        return not order
+    names, chart = list(finished.chart.space.axes), finished.chart
+    points = [dict(zip(names, values, strict=True)) for values in (order[0], *tried)]
+    x, (z, category) = chart.heights(points), chart.place(points)
+    is_near = (np.abs(x - x[0]) <= NEXT) & (np.abs(z - z[0]) <= NEAR).all(1)
+    return bool((is_near & (category == category[0]))[1:].any())
 
 
 def lowest(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import optuna
-from scipy.stats import qmc
+from scipy.stats import norm, qmc
 
 from stabsweep.chart import Chart, Sample
 from stabsweep.errors import BadInput
@@ -17,14 +17,21 @@ from stabsweep.pocket import Pockets, find_pockets
 from stabsweep.records import Array, Point, Value
 from stabsweep.sampler._design import WholePoints
 from stabsweep.sampler._farthest import NUM_CANDIDATES, farthest
-from stabsweep.sampler._finished import ENDED, Finished
+from stabsweep.sampler._finished import ENDED, NEAR, Finished
 from stabsweep.sampler._gain import most_telling
-from stabsweep.sampler._lowest import clear_of_edge, lowest, ranked
+from stabsweep.sampler._lowest import clear_of_edge, is_tried, lowest
 from stabsweep.space import Space
 from stabsweep.surface import ROUGH, Shape, Surface, fit
 
 MEAN_ERROR = 0.8
 """Mean absolute error of a Gaussian guess, in its deviations."""
+
+BEYOND = 0.05
+"""An edge that reaches back into the rates by less than so many decades, in the mean, lies beyond
+them. Ours: the accuracy that is asked for as a rule."""
+
+END = 0.25
+"""A trial so near to an end of the rates, in decades, speaks for what lies beyond it. Ours."""
 
 FIRST, ENOUGH = 32, 16
 """Trials that are spread evenly in the beginning (a third of a budget that is small), and results
@@ -137,35 +144,44 @@ class Boundary(WholePoints):
 
     def knowledge(self, study: optuna.Study) -> str:
         """How well the edge is known by all trials that have ended, in words."""
-        pockets = self.found(study)
-        if pockets is None:
+        self._take(study)
+        sample = self._finished.sample()
+        if sample is None:
             return "nothing is known of the edge"
-        known = self._known(pockets.surface)
-        if not known.any():
-            return "the edge lies beyond the learning rates on every row"
-        if self._tolerance is not None and known.max() <= self._tolerance:
-            return self._is_known
+        known = self._known(self._fit(sample).surface, sample)
+        if not known.any() or (self._tolerance is not None and known.max() <= self._tolerance):
+            return self._says(known)
         where = " of the worst row" if len(self._rows) > 1 else ""
         return f"the edge{where} is known to {known.max():.2g} decades"
 
-    def _known(self, surface: Surface) -> Array:
+    def _known(self, surface: Surface, sample: Sample) -> Array:
         """To how many decades the edge of each row is known; 0 where it is beyond the rates."""
         mean, deviation = surface.at(*self._row_places)
         low, high = self._chart.ends
-        beyond = (mean + 2 * deviation < low) | (mean - 2 * deviation > high)
+        # How far it reaches back into the rates, in the mean: the formula of expected improvement.
+        u = np.maximum(low - mean, mean - high) / deviation
+        inside = deviation * (norm.pdf(u) - u * norm.sf(u))
+        beyond = (u > 0) & (inside < BEYOND)
+        # A surface that was never asked there says what its prior says.
+        seen = np.where(sample.failed, sample.x - low, high - sample.x) <= END
+        z, category = sample.z[seen], sample.category[seen]
+        for k in np.flatnonzero(beyond):
+            place, kind = self._row_places[0][k], self._row_places[1][k]
+            is_near = (category == kind) & (np.abs(z - place) <= NEAR).all(1)
+            beyond[k] = (is_near & (sample.failed[seen] == (mean[k] < low))).any()
         return np.where(beyond, 0.0, MEAN_ERROR * np.maximum(deviation, ROUGH))
 
-    def _is_enough(self, surface: Surface, clear: Array) -> str | None:
-        if self._tolerance is None or self._known(surface).max() > self._tolerance:
+    def _is_enough(self, surface: Surface, sample: Sample, clear: Array) -> str | None:
+        known = self._known(surface, sample)
+        if self._tolerance is None or known.max() > self._tolerance:
             return None
-        best = ranked(self._finished, clear)[:1] if self._num_best else []
-        if any(len(self._used[values]) < len(self._seeds) for values in best):
-            return None
-        return self._is_known
+        given = (self._finished, clear, self._used, len(self._seeds))
+        return self._says(known) if not self._num_best or is_tried(*given) else None
 
-    @property
-    def _is_known(self) -> str:
+    def _says(self, known: Array) -> str:
         rows = " on every row" if len(self._rows) > 1 else ""
+        if not known.any():
+            return f"the edge lies beyond the learning rates{rows}"
         return f"the edge is known to {self._tolerance:g} decades{rows}"
 
     # ------------------------------------------------------------------ what comes next
@@ -238,7 +254,7 @@ class Boundary(WholePoints):
         best = lowest(*given, rows, surface)
         asked = [dict(point) for point in self._running.values()]
         edge, rim = self._near(pockets, asked, PLAN - self._num_away - len(best))
-        self.satisfied = self._is_enough(surface, clear)
+        self.satisfied = self._is_enough(surface, sample, clear)
         is_listed = bool(self._space.axes["lr"].values) and self._tolerance is not None
         if is_listed and all(self._is_used_up(point) for point in [*edge, *rim, *best]):
             self.satisfied = "all listed rates near the edge have been run with every seed"

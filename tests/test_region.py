@@ -91,6 +91,21 @@ def test_the_same_seed_decides_where_it_was_tried():
     assert "(1.0e-4)" in find_region(SPACE, records).records[2].reason
 
 
+def test_a_stall_among_rates_that_only_just_learn_is_too_slow():
+    def row(*, above, failed=()):
+        records = [stall(0, 1e-5), record(1, 1e-4, loss=1.5), stall(2, 1.1e-4)]
+        records += [record(3, 1e-3, loss=above), *failed]
+        return verdicts(find_region(SPACE, records))[2]
+
+    assert row(above=1.0) == "too_slow"
+    # Unless what is above is an island that learns no better, or lies beyond a failure.
+    assert row(above=1.6) == "collapsed"
+    assert row(above=1.0, failed=[record(4, 5e-4, "diverged")]) == "collapsed"
+    # Settled once, it does not make a row end there.
+    records = [record(0, 1e-4, loss=1.5), stall(1, 1.1e-4), record(2, 1e-3, loss=1.0)]
+    assert find_region(SPACE, records).rows[0].edge.status == "above"
+
+
 @pytest.mark.parametrize("failure", ["diverged", "collapsed", "degraded", "oscillating"])
 def test_a_stall_above_a_failure_has_collapsed_though_nothing_learned(failure):
     records = [stall(0, 1e-5), record(1, 1e-3, failure), stall(2, 1e-2)]

@@ -217,6 +217,41 @@ def test_when_all_hold_or_all_fail_it_stops_early(height, word):
     assert word in world.rule.knowledge(world.study._study)
 
 
+@pytest.mark.parametrize("height", [9, -9])
+def test_an_edge_beyond_the_rates_needs_few_trials_and_some_near_their_end(height):
+    space = Space.parse({"lr": LR})
+    world = World(boundary(space, tolerance=0.05), space, lambda _: height).run(batch=24)
+    assert world.study.satisfied == "the edge lies beyond the learning rates"
+    assert len(world.trials) <= 72
+    rates = [math.log10(trial.point["lr"]) for trial in world.trials]
+    low, high = world.rule._chart.ends
+    assert high - max(rates) <= 0.25 if height > 0 else min(rates) - low <= 0.25
+
+
+def test_a_range_that_was_made_wider_is_not_called_known_before_it_was_tried():
+    space = Space.parse({"lr": {"low": 1e-5, "high": 0.01}})
+    known = World(boundary(space), space, lambda _: 9).run(limit=96)
+    wider = Space.parse({"lr": {"low": 1e-5, "high": 1.0}})
+    rule = boundary(wider, done=range(96), tolerance=0.05)
+    world = World(rule, wider, lambda _: -0.5, done=known.records)
+    assert rule.enough(world.study._study) is None
+    world.run(batch=8)
+    assert world.study.satisfied == "the edge is known to 0.05 decades" and world.error() < 0.05
+
+
+def test_a_best_that_had_luck_with_one_seed_keeps_nobody_waiting():
+    """Each new rate near the best ends lower than it by luck; one beside it had every seed."""
+
+    class Lucky(World):
+        def record(self, trial):
+            made = super().record(trial)
+            luck = len(self.records) / 1e4
+            return made if made.final_loss is None else replace(made, final_loss=1 - luck)
+
+    world = Lucky(boundary(tolerance=0.05)).run(batch=16)
+    assert "is known to 0.05" in world.study.satisfied and len(world.trials) < 300
+
+
 def test_the_same_seed_and_batches_give_the_same_trials():
     one, other = (World(boundary(seed=3)).run(limit=96).trials for _ in range(2))
     assert one == other != World(boundary(seed=4)).run(limit=96).trials
@@ -279,6 +314,29 @@ def test_a_stall_above_what_learned_has_collapsed():
     rule.found(world.study._study)
     sample = rule._finished.sample()
     assert sample.failed[np.argsort(sample.x)].tolist() == [False] * 4 + [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("above", "failed", "says"), [(1.0, False, False), (1.6, False, True), (1.0, True, True)]
+)
+def test_a_stall_among_slow_rates_has_not(above, failed, says):
+    space = Space.parse({"lr": LR})
+    rule = boundary(space)
+    world = World(rule, space)
+    trials = sorted(world.study.ask(4), key=lambda trial: trial.point["lr"])
+    ends = [(Verdict.CONVERGED, 1.5), (Verdict.TOO_SLOW, 2.0), (Verdict.DIVERGED, None)]
+    ends = [
+        *ends[:2],
+        *(ends[2:] if failed else [(Verdict.CONVERGED, 1.2)]),
+        (Verdict.CONVERGED, above),
+    ]
+    if above > 1.5:
+        ends[2] = (Verdict.CONVERGED, above)
+    for trial, (verdict, loss) in zip(trials, ends, strict=True):
+        world.study.tell(Record(trial.number, trial.point, 0, verdict, final_loss=loss))
+    rule.found(world.study._study)
+    sample = rule._finished.sample()
+    assert bool(sample.failed[np.argsort(sample.x)][1]) is says
 
 
 @pytest.mark.parametrize(

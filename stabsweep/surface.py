@@ -42,8 +42,11 @@ SHAPES: Mapping[str, Array] = {
 ROUGH = 0.02
 """Least deviation of an edge in decades: real edges have a rough zone of 0.04 to 0.06."""
 
-NUM_TURNS = 30
+NUM_TURNS = 40
 """Most turns of expectation propagation; about ten are enough."""
+
+LEAST_STEP, MOST_STEP = 0.2, 0.8
+"""Least and most part of an update that is made in a turn."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,7 @@ class Surface:
         rest = 1 - LAPSE_BELOW - LAPSE_ABOVE
         phi = self._features(sample.z, sample.category)
         tau, nu, mean, cavity, chance, shift = np.zeros((6, len(x)))
+        step, last = MOST_STEP, math.inf
         for turn in range(NUM_TURNS):
             inner = np.eye(phi.shape[1]) + phi.T @ (tau[:, None] * phi)
             self._factor = linalg.cho_factor(inner, lower=True)
@@ -162,9 +166,12 @@ class Surface:
             new_tau = np.clip(1 / new_variance - 1 / cavity, 0, 1e6)
             new_nu = (mean + cavity * slope) * (1 / cavity + new_tau) - mean / cavity
             change = np.abs(new_tau - tau) * variance + np.abs(new_nu - nu) * np.sqrt(variance)
-            if turn and change.max(initial=0) < 1e-2:
+            largest = float(change.max(initial=0))
+            if turn and largest < 1e-2:
                 break
-            step = 1.0 if turn < 2 else 0.7
+            # All verdicts at once may overshoot, and then run away for good.
+            step = max(0.5 * step, LEAST_STEP) if largest > last else min(1.2 * step, MOST_STEP)
+            last = largest
             tau, nu = tau + step * (new_tau - tau), nu + step * (new_nu - nu)
         sites = (
             np.log(chance)
@@ -174,7 +181,8 @@ class Surface:
         )
         determinant = np.log(np.diag(self._factor[0])).sum()
         fit = sites.sum() - determinant + 0.5 * shift @ self._mean
-        self.evidence = float(fit + self.shape.log_prior)
+        # The log of a probability: what lies above has not converged.
+        self.evidence = float(fit + self.shape.log_prior) if fit <= 0 else -math.inf
 
 
 def fit(

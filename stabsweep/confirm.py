@@ -26,8 +26,9 @@ STEP_DECADES, NUM_STEPS = 0.25, 4
 
 UNSETTLED, NUM_CLIMBS = 2.0, 2
 """A longer run that learned so many times what the sweep's runs of that rate did shows that those
-were too short to say which rate is best: then so many higher ones are tried. Ours: on six setups it
-was 3 to 12 times where the sweep had chosen badly, and at most 1.2 times elsewhere."""
+were too short to say which rate is best: then so many higher ones are tried. Ours: of ten setups it
+was 4.5 to 11 times on the two whose sweeps had chosen badly, and at most 1.35 times elsewhere
+(benchmarks/pick_quality.py)."""
 
 STRESS_SEEDS = 2
 """Seeds of each condition of `stress`."""

@@ -25,8 +25,9 @@ LINE_STEPS, LINE_LOSS = 10, 0.01
 steps the second moments of Adam are still those of its first gradient."""
 
 BELOW_DECADES, ABOVE_DECADES = 0.5, 1.0
-"""How far short trials go below and above what a line search says. Ours: the edge after an eighth
-of the horizon was 0.8 times to 4 times what it said on ten setups, 29 times once."""
+"""How far short trials go below and above what a line search says, before they go on to the edge.
+Ours: the edge after an eighth of the horizon was 0.15 to 11 times what it said on nine of ten
+setups and up to 46 times on the tenth, where it cost a few trials (benchmarks/pick_quality.py)."""
 
 SHORTER, LEAST_STEPS = 8, 32
 """A trial has this part of the horizon, but so many steps at least. Ours: most of what diverges has

@@ -271,7 +271,7 @@ def _run(
                 store.amend(config)
         found = Result.find(legs.space, run.records, config)
         assert found.candidate is not None
-        if found.candidate.lr not in {proof.record.lr for proof in proofs}:
+        if with_constant(found.candidate, proofs).lr not in {p.record.lr for p in proofs}:
             proofs = _prove(plan, found.candidate, run.records, watcher)
         if plan.curvature:
             theory = _theory(plan, found, theory)

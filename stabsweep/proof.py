@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stabsweep.numerals import loss, plural, rate
-from stabsweep.pick import Pick, distance
+from stabsweep.pick import ONLY, Pick, distance
 from stabsweep.records import Record, Verdict
 
 CONFIRM = "unseen seed, three times as long"
@@ -131,7 +131,8 @@ def _loss(record: Record) -> float:
 
 
 def _none(pick: Pick, reason: str) -> Pick:
-    return Pick("none", reason, warnings=pick.warnings)
+    """No pick after all: what was said of its rate is void."""
+    return Pick("none", reason, warnings=tuple(w for w in pick.warnings if w.startswith(ONLY)))
 
 
 def _failure(pick: Pick, must: Sequence[Proof]) -> str:

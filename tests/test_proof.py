@@ -64,6 +64,8 @@ def test_what_only_a_longer_run_can_tell_is_a_pick_if_it_tells():
     assert bad.reason == (
         "Nothing was learned. Nor did 0.1 with an unseen seed over 600 steps pass: too_slow."
     )
+    warned = replace(OPEN, warnings=("Only 3 of 9 trials were run.", "The pick is the highest."))
+    assert proven(warned, []).warnings == ("Only 3 of 9 trials were run.",)
     untested = proven(OPEN, [])
     assert (untested.status, untested.lr, untested.reason) == ("none", None, OPEN.reason)
 

@@ -106,13 +106,15 @@ def with_constant(pick: Pick, proofs: Sequence[Proof]) -> Pick:
     if pick.lr is None or not mean < (pick.final_loss if pick.is_ok else math.inf):  # type: ignore[operator]
         return pick
     lr, margin = tried[0].lr, pick.margin_decades
-    better = f"The usual constant ends lower than the best that was swept, {rate(pick.lr)} ("
-    ends = f"{loss(mean)} against {loss(pick.final_loss)})."
+    better = f"The usual constant ends lower than the best that was swept, {rate(pick.lr)}"
+    better += f" ({loss(mean)} against {loss(pick.final_loss)})."
+    if not pick.is_ok:
+        better = f"The usual constant learned with every seed, to {loss(mean)}."
     assert pick.edge is not None
     return replace(
         pick,
         status="ok",
-        reason=f"{better}{ends} {distance(lr, pick.edge)}",
+        reason=f"{better} {distance(lr, pick.edge)}",
         lr=lr,
         margin_decades=None if margin is None else margin + math.log10(pick.lr / lr),
         final_loss=mean,

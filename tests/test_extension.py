@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
@@ -294,7 +293,6 @@ def test_a_storage_gets_every_trial_once(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 @pytest.mark.parametrize("sampler", ["grid", "boundary"])
 def test_a_process_that_is_killed_in_the_new_part_is_gone_on_with(tmp_path, sampler):
     words = [
@@ -312,7 +310,7 @@ def test_a_process_that_is_killed_in_the_new_part_is_gone_on_with(tmp_path, samp
         while not path.exists() or path.read_bytes().count(b"\n") < 18:
             assert time.monotonic() < end
             time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
+        process.kill()
     known = len(read_records(folder))
     assert 18 <= known < 24 and read_config(folder)["extended"] == [{"low": 1.0, "high": 10.0}]
     assert stabsweep.load(folder).region.space.axes["lr"].high == 10.0

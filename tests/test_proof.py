@@ -84,7 +84,10 @@ def test_the_usual_constant_is_taken_where_it_did_better():
     )
     assert with_constant(PICK, 0.2, 0.5) == PICK
     assert with_constant(PICK, 0.2, 0.2, verdict=Verdict.SPIKY) == PICK
-    assert with_constant(OPEN, 0.2).is_ok, "it learned, a margin below the edge"
+    found = with_constant(OPEN, 1.2)
+    assert found.is_ok and found.reason.startswith(
+        "The usual constant learned with every seed, to 1.20. 40x below the edge"
+    )
     other = replace(PICK, hyperparameters={"warmup_steps": 50})
     assert with_constant(other, 0.2) == other, "it was run in another row"
     # Then it is what must hold.

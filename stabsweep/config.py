@@ -11,7 +11,7 @@ from typing import Any
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from hydra.errors import OverrideParseException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from stabsweep.errors import BadInput, unknown
@@ -181,6 +181,17 @@ def read_arguments(config: DictConfig) -> dict[str, Any]:
 def _plain(choice: Mapping[str, Any]) -> Any:
     """A choice as a script would write it: its name alone when it has no arguments."""
     return choice["name"] if set(choice) == {"name"} else choice
+
+
+def one_line(error: Exception) -> str:
+    """What a user did wrong, in one line."""
+    if isinstance(error, BadInput):
+        return str(error)
+    # Some of Hydra's own errors are OSErrors as well.
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
+        where = f" {error.filename}" if error.filename else " a file"
+        return f"cannot use{where} ({error.strerror}): choose another folder (hydra.run.dir=DIR)"
+    return explain(error)
 
 
 def explain(error: BaseException) -> str:

@@ -1,0 +1,120 @@
+"""The verbs that read a folder of results."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from stabsweep import config as configuration
+from stabsweep.cli._words import (
+    INTERRUPTED,
+    NOT_OK,
+    OK,
+    check_format,
+    print_answer,
+    print_plain,
+    print_result,
+    read_words,
+    whole,
+)
+from stabsweep.errors import unknown
+
+_RESUME = {"progress": "auto", "format": "text", "storage": ""}
+
+
+def resume(words: Sequence[str]) -> int:
+    """Goes on with a sweep that was interrupted."""
+    (folder,), options = read_words("resume DIR", words, _RESUME)
+    check_format(options["format"], configuration.FORMATS)
+    from stabsweep.api import resume
+
+    result = resume(folder, options["progress"], options["storage"] or None)
+    print_result(result, options["format"])
+    return INTERRUPTED if result.interrupted else OK if result.pick.is_ok else NOT_OK
+
+
+def report(words: Sequence[str]) -> int:
+    """Draws the pictures and the page of a sweep again."""
+    (folder,), options = read_words("report DIR", words, {"format": "text"})
+    check_format(options["format"], configuration.FORMATS)
+    from stabsweep.result import load
+
+    result = load(folder)
+    result.save_report()
+    print_result(result, options["format"])
+    return OK if result.pick.is_ok else NOT_OK
+
+
+def pick(words: Sequence[str]) -> int:
+    """Prints the pick of a sweep."""
+    (folder,), options = read_words("pick DIR", words, {"format": "text"})
+    check_format(options["format"], (*configuration.FORMATS, "overrides", "flags"))
+    from stabsweep.result import load
+
+    pick = load(folder).pick
+    if options["format"] in ("overrides", "flags"):
+        if not pick.is_ok:
+            print(f"stabsweep: no pick. {pick.reason}", file=sys.stderr)
+            return NOT_OK
+        print(" ".join(pick.overrides() if options["format"] == "overrides" else pick.flags()))
+    elif options["format"] == "text":
+        print(f"lr={pick.lr}" if pick.is_ok else "none")
+        print(pick.reason)
+        for warning in pick.warnings:
+            print(f"! {warning}")
+    else:
+        print_plain(pick.as_dict(), options["format"])
+    return OK if pick.is_ok else NOT_OK
+
+
+def judge(words: Sequence[str]) -> int:
+    """Judges the traces of a sweep again."""
+    from stabsweep.rejudging import THRESHOLD_NAMES, parse_thresholds, rejudge
+
+    own = {"save": "false", "format": "text"}
+    usage = "judge DIR [THRESHOLD=NUMBER ...]"
+    folders, options = read_words(usage, words, own, more=THRESHOLD_NAMES)
+    check_format(options["format"], configuration.FORMATS)
+    if options["save"] not in ("true", "false"):
+        raise unknown("save", options["save"], ("true", "false"))
+    thresholds = parse_thresholds({k: v for k, v in options.items() if k not in own})
+    found = rejudge(folders[0], thresholds, save=options["save"] == "true")
+    print_answer(found, options["format"])
+    return OK if found.num_judged else NOT_OK
+
+
+def compare(words: Sequence[str]) -> int:
+    """Sets two sweeps side by side."""
+    folders, options = read_words(
+        "compare A B", words, {"out": "", "format": "text"}, num_folders=2
+    )
+    check_format(options["format"], configuration.FORMATS)
+    from stabsweep.comparison import compare
+    from stabsweep.result import load
+
+    found = compare(load(folders[0]), load(folders[1]))
+    paths = found.save(options["out"]) if options["out"] else []
+    print_answer(found, options["format"])
+    if options["format"] == "text":
+        drawn = " ".join(map(str, paths)) or "none; out=DIR draws compare.png and compare.svg"
+        print(f"{'Picture':9}{drawn}")
+    return OK if found.can_tell else NOT_OK
+
+
+def curvature(words: Sequence[str]) -> int:
+    """Measures the sharpness along one trial."""
+    own = {"trial": "", "points": "", "progress": "auto", "format": "text"}
+    (folder,), options = read_words("curvature DIR", words, own)
+    check_format(options["format"], configuration.FORMATS)
+    trial, points = (whole(key, options[key]) for key in ("trial", "points"))
+    from stabsweep.result import load
+    from stabsweep.sharpening import NUM_POINTS, find_sharpening
+
+    found = find_sharpening(
+        load(folder), trial, num_points=points or NUM_POINTS, watcher=options["progress"]
+    )
+    paths = found.save(folder)
+    print_answer(found, options["format"])
+    if options["format"] == "text":
+        print(f"{'Files':9}{folder}/ {' '.join(path.name for path in paths)}")
+    return OK

@@ -18,10 +18,11 @@ from stabsweep import report
 from stabsweep.errors import BadInput, unknown
 from stabsweep.evidence import DEFAULTS, Thresholds
 from stabsweep.numerals import plural
+from stabsweep.plain import save_yaml
 from stabsweep.records import Array, Record, Verdict
 from stabsweep.result import Result, load, whole_curves
 from stabsweep.shift import Shift, find_shifts
-from stabsweep.store import THRESHOLDS, read_records, replace_records, save_yaml
+from stabsweep.store import THRESHOLDS, read_records, replace_records
 from stabsweep.verdict import judge
 
 LEAST = {"tail_steps": 1, "spike_window": 4}

@@ -17,6 +17,7 @@ from stabsweep.errors import BadInput
 from stabsweep.extension import WORD, read_extensions, widened
 from stabsweep.limits import check_count, check_margin
 from stabsweep.pick import Pick, find_pick
+from stabsweep.plain import save_yaml
 from stabsweep.proof import CONFIRM, CONSTANT, Proof, proven
 from stabsweep.records import CURVES, Array, Record, Value
 from stabsweep.region import Region, find_region
@@ -35,7 +36,6 @@ from stabsweep.store import (
     read_trace,
     save_outcome,
     save_proofs,
-    save_yaml,
 )
 from stabsweep.theory import Theory
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -29,33 +28,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from stabsweep.errors import BadInput
+from stabsweep.plain import cut_torn_line, read_yaml, save_yaml, without_nan
 from stabsweep.records import Array, Record, Trace
 
 RECORDS, TRACES, CONFIG = "records.jsonl", "traces", "config.yaml"
 THRESHOLDS, NOTES, THEORY = "thresholds.yaml", "notes.txt", "theory.yaml"
 BRACKET = "bracket.jsonl"
 
-
-class _Reader(yaml.SafeLoader):
-    """Reads `1e-3`, `1E-3`, `1e3` and `1.0e3` as numbers, as the command line does.
-
-    PyYAML takes for a number only what has both a point and a sign in its exponent.
-    """
-
-
-class _Writer(yaml.SafeDumper):
-    """Puts text that `_Reader` would take for a number in quotes."""
-
-
-for _kind in (_Reader, _Writer):
-    _kind.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$"),
-        list("-+.0123456789"),
-    )
 
 DERIVED = ("num_planned", "extended", "ending")
 """Keys of a config that follow from the others, and from how the sweep went."""
@@ -81,7 +62,7 @@ class Store:
             (folder / TRACES).mkdir(parents=True, exist_ok=True)
             # The config comes last and at once: a folder that has one is complete.
             if not (folder / CONFIG).exists():
-                plain = _without_nan(_plain(environment))
+                plain = without_nan(environment)
                 text = json.dumps(plain, indent=2, allow_nan=False) + "\n"
                 (folder / "environment.json").write_text(text, encoding="utf-8")
                 save_yaml(folder / CONFIG, config)
@@ -187,15 +168,6 @@ def _line(record: Record) -> str:
     return json.dumps(record.as_dict(), allow_nan=False) + "\n"
 
 
-def cut_torn_line(path: Path) -> None:
-    """Cuts off a last line without its newline: what a killed process had half-written."""
-    if not path.exists():
-        return
-    with open(path, "r+b") as file:
-        content = file.read()
-        file.truncate(content.rfind(b"\n") + 1)
-
-
 def read_config(folder: Path) -> dict[str, Any]:
     """What the sweep of a folder was asked for.
 
@@ -207,10 +179,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise BadInput(f"{folder} is no folder: give the result folder of a sweep")
     if not path.is_file():
         raise BadInput(f"{folder} is no result folder: it has no {CONFIG}")
-    try:
-        config = yaml.load(path.read_text(encoding="utf-8"), _Reader)
-    except (yaml.YAMLError, ValueError) as error:
-        raise BadInput(f"{path} is not YAML: {str(error).splitlines()[0]}") from None
+    config = read_yaml(path)
     if not isinstance(config, dict):
         raise BadInput(f"{path} is not the config of a sweep")
     return config
@@ -231,7 +200,7 @@ def read_notes(folder: Path) -> list[str]:
 def read_thresholds(folder: Path) -> dict[str, Any]:
     """What the trials of a folder were judged again with; empty when they never were."""
     path = folder / THRESHOLDS
-    return yaml.load(path.read_text(encoding="utf-8"), _Reader) if path.is_file() else {}
+    return read_yaml(path) if path.is_file() else {}
 
 
 def read_trace(folder: Path, record: Record) -> Array | None:
@@ -249,23 +218,10 @@ def as_table(records: Iterable[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def save_yaml(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes plain values as YAML, in their order; the file is there whole or not at all."""
-    text = yaml.dump(_plain(values), Dumper=_Writer, sort_keys=False, allow_unicode=True)
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
-
-
 def save_outcome(folder: Path, records: Iterable[Record], pick: Mapping[str, Any]) -> None:
     """Writes what is derived from the records: `trials.csv` and `pick.yaml`."""
     as_table(records).to_csv(folder / "trials.csv", index=False)
     save_yaml(folder / "pick.yaml", pick)
-
-
-def _without_nan(plain: Any) -> Any:
-    """Plain values with null for what is not finite, which JSON has no word for."""
-    return json.loads(json.dumps(plain), parse_constant=lambda _: None)
 
 
 def save_proofs(folder: Path, proofs: Iterable[Mapping[str, Any]]) -> None:
@@ -286,8 +242,8 @@ def read_proofs(folder: Path) -> list[dict[str, Any]]:
 def read_theory(folder: Path) -> dict[str, Any]:
     """The edge of linear theory as it was written; empty where there is none that can be read."""
     try:
-        plain = yaml.load((folder / THEORY).read_text(encoding="utf-8"), _Reader)
-    except (OSError, ValueError, yaml.YAMLError):
+        plain = read_yaml(folder / THEORY)
+    except (OSError, ValueError):
         return {}
     return plain if isinstance(plain, dict) else {}
 
@@ -304,11 +260,3 @@ def read_bracket(folder: Path) -> list[Record]:
         return [Record.from_dict(json.loads(line)) for line in text.splitlines()]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value

@@ -16,11 +16,11 @@ import pytest
 import yaml
 
 from stabsweep.errors import BadInput
+from stabsweep.plain import cut_torn_line
 from stabsweep.records import Record, Verdict
 from stabsweep.store import (
     Store,
     as_table,
-    cut_torn_line,
     read_config,
     read_environment,
     read_notes,

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from stabsweep.api import resume, sweep
     from stabsweep.comparison import compare
     from stabsweep.errors import BadInput
+    from stabsweep.guard import GradientGuard, Outcome
     from stabsweep.pick import Pick, find_pick
     from stabsweep.records import Record, Trace, Verdict
     from stabsweep.region import Region, find_region
@@ -26,6 +27,8 @@ __all__ = [
     "Axis",
     "BadInput",
     "Batches",
+    "GradientGuard",
+    "Outcome",
     "Pick",
     "Record",
     "Region",
@@ -47,6 +50,7 @@ __all__ = [
 
 _HOMES = {
     "errors": ["BadInput"],
+    "guard": ["GradientGuard", "Outcome"],
     "pick": ["Pick", "find_pick"],
     "records": ["Record", "Trace", "Verdict"],
     "region": ["Region", "find_region"],

@@ -138,6 +138,15 @@ class Trace:
         """The same trace as it stood after its first `num_steps` steps."""
         return replace(self, **{name: getattr(self, name)[:num_steps] for name in CURVES})
 
+    def every(self, stride: int) -> Trace:
+        """The trace of every `stride`-th step: shorter, as a reader would see it from afar."""
+        return replace(
+            self,
+            **{name: getattr(self, name)[::stride] for name in CURVES},
+            horizon=-(-self.horizon // stride),
+            warmup_steps=self.warmup_steps // stride,
+        )
+
     def stacked(self) -> Array:
         """The five curves as one (5, T) array, in the order of `CURVES`."""
         return np.stack([getattr(self, name) for name in CURVES])

@@ -1,0 +1,201 @@
+"""The forward passes of a window, remembered so that a bad one can be looked at in detail."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stabsweep.guard.finding import BadTensor, find_all_bad, tensors_in
+
+MAX_CALLS = 64
+"""Forward passes that are remembered in one window; ours: more are no accumulation any more."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One forward pass of a model: what it was given, and what it may have drawn from.
+
+    Only references are kept, until the window ends: an input that is changed in place afterwards
+    is looked at as it is then.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    generators: tuple[Tensor, ...]
+    autocast: tuple[bool, torch.dtype]
+    grad_enabled: bool
+
+
+@dataclass(frozen=True)
+class Forward:
+    """What a forward pass shows when it is repeated.
+
+    Attributes:
+        order: names of the modules in the order in which they ended.
+        inputs: what of the input is not finite.
+        module: the first module whose output is not finite, `""` the model itself; None when all
+            are finite.
+        kind: the class of that module.
+        outputs: what of its output is not finite.
+        largest: the largest magnitude among the finite inputs of that module.
+        error: why the pass could not be repeated.
+    """
+
+    order: tuple[str, ...] = ()
+    inputs: tuple[BadTensor, ...] = ()
+    module: str | None = None
+    kind: str = ""
+    outputs: tuple[BadTensor, ...] = ()
+    largest: float = 0.0
+    error: str = ""
+
+
+class Calls:
+    """The forward passes of a model since the last `clear`.
+
+    Args:
+        model: the module that a training loop calls.
+        before: called before each pass, e.g. to look closely at it.
+        after: called after it, whatever became of it.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        before: Callable[[], None] = lambda: None,
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._model = model
+        self._before, self._after = before, after
+        self._calls: list[Call] = []
+        self._is_repeating = False
+        self._device = _device_type(model)
+        self._hooks = [
+            model.register_forward_pre_hook(self._remember, with_kwargs=True),
+            model.register_forward_hook(self._end, always_call=True),
+        ]
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def clear(self) -> None:
+        """Forgets them."""
+        self._calls.clear()
+
+    def close(self) -> None:
+        """Takes the hooks off the model."""
+        self.clear()
+        for hook in self._hooks:
+            hook.remove()
+
+    def _remember(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        # An evaluation in between trains nothing.
+        if self._is_repeating or not module.training:
+            return
+        if len(self._calls) < MAX_CALLS:
+            device = self._device
+            self._calls.append(
+                Call(
+                    args,
+                    dict(kwargs),
+                    _generators(device),
+                    (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)),
+                    torch.is_grad_enabled(),
+                )
+            )
+        self._before()
+
+    def _end(self, *_: Any) -> None:
+        if not self._is_repeating:
+            self._after()
+
+    def inputs(self, number: int) -> list[BadTensor]:
+        """What of the input of a forward pass is not finite."""
+        call = self._calls[number]
+        tree = {**{str(i): arg for i, arg in enumerate(call.args)}, **call.kwargs}
+        return find_all_bad(tensors_in(tree, "input"))
+
+    @torch.no_grad()
+    def repeat(self, number: int) -> Forward:
+        """Repeats a forward pass and says where its values stopped being finite.
+
+        Weights must be as they were in it. Random numbers, autocast and buffers are as they were,
+        and nothing is changed by it. It misleads where a module keeps a state outside its buffers.
+        """
+        call, model = self._calls[number], _plain(self._model)
+        order: list[str] = []
+        found: list[tuple[str, str, list[BadTensor], float]] = []
+
+        def look(name: str) -> Callable[..., None]:
+            def hook(module: nn.Module, args: Any, output: Any) -> None:
+                order.append(name)
+                bad = find_all_bad(tensors_in(output, "output")) if not found else []
+                if bad:
+                    found.append((name, type(module).__name__, bad, _largest(args)))
+
+            return hook
+
+        hooks = [module.register_forward_hook(look(name)) for name, module in model.named_modules()]
+        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+        device, error = self._device, ""
+        enabled, dtype = call.autocast
+        self._is_repeating = True
+        try:
+            with _borrowed(call.generators, device), torch.autocast(device, dtype, enabled):
+                model(*call.args, **call.kwargs)
+        except Exception as raised:  # whatever the model raises now, it has run before
+            error = f"{type(raised).__name__}: {' '.join(str(raised).split())}"
+        finally:
+            self._is_repeating = False
+            for hook in hooks:
+                hook.remove()
+            for buffer, value in buffers:
+                buffer.copy_(value)
+        name, kind, bad, largest = found[0] if found else (None, "", [], 0.0)
+        inputs = tuple(self.inputs(number))
+        return Forward(tuple(order), inputs, name, kind, tuple(bad), largest, error)
+
+
+def _plain(model: nn.Module) -> nn.Module:
+    """The module below a wrapper: a rank must not talk to others while it looks."""
+    for name in ("module", "_orig_mod"):
+        inner = getattr(model, name, None)
+        if isinstance(inner, nn.Module) and type(model).__name__ in _WRAPPERS:
+            return _plain(inner)
+    return model
+
+
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
+
+
+def _device_type(module: nn.Module) -> str:
+    first = next(module.parameters(), None)
+    return "cpu" if first is None else first.device.type
+
+
+def _generators(device: str) -> tuple[Tensor, ...]:
+    """The states of what a forward pass may draw from: of the host, and of the current GPU."""
+    states = [torch.get_rng_state()]
+    if device == "cuda":
+        states.append(torch.cuda.get_rng_state())
+    return tuple(states)
+
+
+@contextlib.contextmanager
+def _borrowed(states: tuple[Tensor, ...], device: str) -> Any:
+    """A context with the generators in given states; they are put back after it."""
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if device == "cuda" else []):
+        torch.set_rng_state(states[0])
+        if len(states) > 1:
+            torch.cuda.set_rng_state(states[1])
+        yield
+
+
+def _largest(args: Any) -> float:
+    largest = [float(t.abs().max()) for _, t in tensors_in(args, "") if t.numel()]
+    return max(largest, default=0.0)

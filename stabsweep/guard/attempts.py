@@ -249,8 +249,9 @@ class Attempts:
             self.num_steps,
             self.ranks.rank,
         )
-        hit = [found for found in self.ranks.gather(facts) if found.is_hit]
-        self.diagnosis = diagnose(hit[0])
+        # Averaged gradients are bad on all ranks; the one whose data or loss was bad knows why.
+        known = (found for found in self.ranks.gather(facts) if found.is_hit)
+        self.diagnosis = diagnose(min(known, key=lambda f: (not f.inputs, f.is_loss_finite)))
         where = self._where(self.diagnosis.micro_batch)
         is_scaled = self.scaler is not None
         self._outcome = self.response.to_hit(self.diagnosis, where, is_scaled)

@@ -49,9 +49,9 @@ CURES = {
     Cause.START: "look at the input, the initialisation and the masks, not at the learning rate",
     Cause.LEARNING_RATE: "lower the learning rate (stabsweep finds the edge), or warm up longer",
     Cause.NUMERICS: "keep float32 master weights, or raise eps",
-    Cause.FORWARD: "bound or normalise what that module computes, or use float32 there",
+    Cause.FORWARD: "bound or normalise what that module computes, or use fp32 there",
     Cause.LOSS: "use a stable form (log_softmax, with_logits), or an eps in logarithm and division",
-    Cause.GRADIENT: "look for a root, a norm or a division at zero; large but finite is clip_norm's",
+    Cause.GRADIENT: "look for a root, a norm or a division at zero; what is finite is clipped",
 }
 """What a reader can do about each."""
 

@@ -208,10 +208,10 @@ class GradientGuard:
         self._refuse_when_stopped()
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
             is_tensor = isinstance(loss, Tensor)
-            what = f"shape {tuple(loss.shape)}" if is_tensor else type(loss).__name__
+            what = f"shape {[*loss.shape]}" if is_tensor else type(loss).__name__
             raise BadInput(
-                f"loss ({what}) is no scalar that depends on the parameters: give the mean over the "
-                "batch, computed with gradients on"
+                f"loss ({what}) is no scalar that depends on the parameters: give the mean over "
+                "the batch, computed with gradients on"
             )
         part = loss / self._accumulate if self._accumulate > 1 else loss
         (self._scaler.scale(part) if self._scaler else part).backward()

@@ -42,10 +42,12 @@ class Logits:
         if self._mode is not None:
             return
         for name, module in self._model.named_modules():
-            self._hooks += [
-                module.register_forward_pre_hook(self._enter(name)),
-                module.register_forward_hook(self._leave, always_call=True),
-            ]
+            # Not on the model itself, whose hooks are at work when these are taken off again.
+            if name:
+                self._hooks += [
+                    module.register_forward_pre_hook(self._enter(name)),
+                    module.register_forward_hook(self._leave, always_call=True),
+                ]
             if isinstance(module, nn.MultiheadAttention):
                 # Its own calls lie below torch's functions, where no mode sees them.
                 hook = module.register_forward_pre_hook(self._project, with_kwargs=True)

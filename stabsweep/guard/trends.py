@@ -211,7 +211,11 @@ class Trends:
 
 
 def _limit(past: Array) -> float:
-    """What a value must exceed to stand out: twice the median, and far beyond its spread."""
-    median = float(np.median(past))
-    sigma = 1.4826 * float(np.median(np.abs(past - median)))
-    return max(DOUBLED * median, median + SIGMAS * sigma)
+    """What a value must exceed to stand out: twice the median, and far beyond its spread.
+
+    The spread is that of the logarithms: step by step such ratios differ by factors.
+    """
+    logs = np.log(np.maximum(past, 1e-300))
+    median = float(np.median(logs))
+    sigma = 1.4826 * float(np.median(np.abs(logs - median)))
+    return math.exp(median + max(math.log(DOUBLED), SIGMAS * sigma))

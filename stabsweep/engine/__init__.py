@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stabsweep.engine._base import (
     PROBE_NOISE,
+    TRAIN_NOISE,
     Chunk,
     Engine,
     Setup,
@@ -19,7 +20,7 @@ from stabsweep.engine._lr_scales import LRScales
 from stabsweep.engine._precision import PRECISIONS, Precision
 from stabsweep.engine.auto import choose, obstacle
 from stabsweep.engine.cohort import Cohort, Objective
-from stabsweep.engine.loop import Loop
+from stabsweep.engine.loop import INITIAL_SCALE, Loop, begin
 from stabsweep.errors import BadInput, unknown
 from stabsweep.records import Trial
 
@@ -53,8 +54,10 @@ def build(name: str, setup: Setup, trials: list[Trial], capacity: int) -> tuple[
 
 __all__ = [
     "ENGINES",
+    "INITIAL_SCALE",
     "PRECISIONS",
     "PROBE_NOISE",
+    "TRAIN_NOISE",
     "Chunk",
     "Cohort",
     "Engine",
@@ -64,6 +67,7 @@ __all__ = [
     "Precision",
     "Setup",
     "Starts",
+    "begin",
     "borrowed_generators",
     "build",
     "choose",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stabsweep.engine._base import (
     TRAIN_NOISE,
@@ -61,14 +61,8 @@ class Loop(Engine):
             self._initial_loss = start.initial_loss
             self._first_P = start.theta_P
             self._step = 0
-            self.module = setup.new_module(trial)
+            self.module, self.optimizer = begin(setup, trial)
             self._parameters = [parameter for _, parameter in trained(self.module)]
-            hyper = {name: setup.number(trial, name) for name in setup.optimizer.defaults}
-            named = dict(trained(self.module))
-            self.optimizer = setup.optimizer.twin(named, hyper)
-            factors = setup.lr_factors(trial, self.module)
-            if factors is not None:
-                _split_groups(self.optimizer, dict(zip(named.values(), factors, strict=True)))
             self._shares = [float(group["lr"]) for group in self.optimizer.param_groups]
             # Off, it passes everything through unchanged.
             self._scaler = torch.amp.GradScaler(
@@ -159,6 +153,21 @@ class Loop(Engine):
 
     def _flat(self) -> Tensor:
         return torch.cat([p.detach().reshape(-1) for p in self._parameters])
+
+
+def begin(setup: Setup, trial: Trial) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """The model of a trial as it starts, and its optimizer in plain PyTorch.
+
+    The rates of the optimizer's groups are their shares of the trial's: 1 where all have the same.
+    """
+    module = setup.new_module(trial)
+    hyper = {name: setup.number(trial, name) for name in setup.optimizer.defaults}
+    named = dict(trained(module))
+    optimizer = setup.optimizer.twin(named, hyper)
+    factors = setup.lr_factors(trial, module)
+    if factors is not None:
+        _split_groups(optimizer, dict(zip(named.values(), factors, strict=True)))
+    return module, optimizer
 
 
 def _split_groups(optimizer: torch.optim.Optimizer, factors: Mapping[Tensor, float]) -> None:

@@ -27,7 +27,10 @@ a small model and the real one."""
 EARLY = 0.2
 """Runs that diverge within this share of the horizon diverge early. Ours: warmups are shorter."""
 
-MOVERS = {"warmup_steps": ("Warmup", "steps"), "clip_norm": ("Clipping", "")}
+MOVERS = {"warmup_steps": ("Warmup", "steps")} | dict.fromkeys(
+    ("clip_norm", "clip_value", "clip_factor", "clip_percentile", "clip_z", "clipper"),
+    ("Clipping", ""),
+)
 """Axis -> what it is called, and the unit of its values."""
 
 CONSTANTS = {"sgd": 1e-2} | dict.fromkeys(("adam", "adamw", "radam", "nadam", "rmsprop"), 1e-3)
@@ -48,7 +51,8 @@ def find_advice(
     Args:
         region: what the trials say.
         pick: the recommendation.
-        fixed: `optimizer`, `warmup_steps` and `clip_norm` as they hold where no axis sweeps them.
+        fixed: `optimizer`, `warmup_steps`, `clip_norm` and `clipper` (by default `norm`) as they
+            hold where no axis sweeps them.
         proofs: what was run after the sweep.
     """
     moves = (_moves(region, pick, name) for name in MOVERS)
@@ -58,7 +62,10 @@ def find_advice(
 
 
 def _moves(region: Region, pick: Pick, name: str) -> str:
-    """Whether an axis moves the edge, from its first to its last value in the answer's rows."""
+    """Whether an axis moves the edge, from its first to its last value in the answer's rows.
+
+    Of names, which have no order, from the one with the lowest edge to that with the highest.
+    """
     answer = answer_row(region, pick)
     if name not in region.space.axes or answer is None:
         return ""
@@ -66,9 +73,12 @@ def _moves(region: Region, pick: Pick, name: str) -> str:
     rows = [row for row in region.rows if all(row.values[n] == v for n, v in others.items())]
     if len(rows) < 2:
         return ""
+    has_order = not any(isinstance(row.values[name], str) for row in rows)
+    if not has_order:
+        rows = sorted(rows, key=lambda row: row.edge.lr or row.edge.low or 0.0)
     first, last = rows[0], rows[-1]
     says = Shift(others, first, last).says
-    if says not in (MOVED, SAME):
+    if says not in (MOVED, SAME) or (says == SAME and not has_order):
         return ""
     what, unit = MOVERS[name]
     ends = [f"{_edge(row.edge)} {_at(row.values[name], unit)}" for row in (first, last)]
@@ -83,6 +93,8 @@ def _edge(edge: Edge) -> str:
 
 
 def _at(value: Value, unit: str) -> str:
+    if isinstance(value, str):
+        return f"with {value}"
     return "without" if value is None else f"at {value:g}{f' {unit}' if unit else ''}"
 
 
@@ -111,7 +123,8 @@ def _first_cure(region: Region, pick: Pick, fixed: Mapping[str, Value]) -> str:
     cures = []
     if not fixed.get("warmup_steps") and "warmup_steps" not in region.space.axes:
         cures.append(f"warmup_steps={max(horizon // 10, 2)}")
-    if fixed.get("clip_norm") is None and "clip_norm" not in region.space.axes:
+    is_clipped = fixed.get("clip_norm") is not None or fixed.get("clipper", "norm") != "norm"
+    if not is_clipped and not {"clip_norm", "clipper"} & {*region.space.axes}:
         cures.append("clip_norm=1")
     cures = cures if is_early else cures[::-1]
     if not cures:

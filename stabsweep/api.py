@@ -55,6 +55,7 @@ def sweep(
     batch_size: int = 64,
     warmup_steps: int = 0,
     clip_norm: float | None = None,
+    clipper: str | Mapping[str, Any] = "norm",
     lr_scales: Mapping[str, float] | None = None,
     schedule: str = "constant",
     init: str = "default",
@@ -90,12 +91,12 @@ def sweep(
             (or `lr_scale:PATTERN`) the learning rate (or a factor of it) of some parameters.
         optimizer: name, or `{"name": ..., **hyperparameters}`.
         horizon: optimizer steps of each trial, at least 2.
-        num_trials: trials in all, seeds included: `boundary` runs so many at most, a grid is
-            rounded up to full rows.
+        num_trials: trials, seeds included: the most for `boundary`; a grid has full rows.
         seeds: how many seeds, or which. A seed fixes weights and batches.
         batch_size: examples a step; without effect where batches are your own.
         warmup_steps: steps of linear warmup, unless swept; below the horizon.
         clip_norm: global gradient norm to clip at, unless swept; None for no clipping.
+        clipper: `norm`, `value`, `agc`, `autoclip`, `zclip`, or `{"name": ..., **hyperparameters}`.
         lr_scales: pattern of parameter names -> factor of their learning rate, `{"head.*": 10.0}`.
         schedule: after the warmup: `constant`, `cosine`, `cosine_tenth`, `linear` or `step`.
         init: `default` (torch's), `xavier`, `kaiming`, `orthogonal`, `zeros`, `normal(std)` or

@@ -29,6 +29,7 @@ class Schema:
     model: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
     optimizer: dict[str, Any] = field(default_factory=dict)
+    clipper: dict[str, Any] = field(default_factory=dict)
     space: dict[str, Any] = field(default_factory=dict)
     sampler: dict[str, Any] = field(default_factory=dict)
     pruner: dict[str, Any] = field(default_factory=dict)
@@ -165,13 +166,14 @@ def read_arguments(config: DictConfig) -> dict[str, Any]:
     _check_name(given["name"])
     for key in ("name", "progress", "format"):
         given.pop(key)
-    for group in ("model", "task", "optimizer", "sampler", "pruner", "engine"):
+    for group in ("model", "task", "optimizer", "clipper", "sampler", "pruner", "engine"):
         if not isinstance(given[group], Mapping) or "name" not in given[group]:
             raise BadInput(f"{group}={given[group]!r} is no choice: see stabsweep --help")
     sampler, engine = dict(given.pop("sampler")), dict(given.pop("engine"))
     given["engine"] = engine.pop("name")
     given["sampler_seed"] = sampler.pop("seed", 0)
-    given["sampler"], given["pruner"] = _plain(sampler), _plain(given["pruner"])
+    given["sampler"] = _plain(sampler)
+    given |= {group: _plain(given[group]) for group in ("clipper", "pruner")}
     given["cohort_size"], given["rung_steps"] = engine.pop("cohort_size"), engine.pop("rung_steps")
     for key in engine:
         raise unknown("engine key", key, ["name", "cohort_size", "rung_steps"])

@@ -49,6 +49,11 @@ LIMITS: Mapping[str, Limit] = {
     "lr": Limit(0, low_is_open=True),
     "warmup_steps": Limit(0, integer=True),
     "clip_norm": Limit(0, low_is_open=True, optional=True),
+    "clip_value": Limit(0, low_is_open=True),
+    "clip_factor": Limit(0, low_is_open=True),
+    "clip_percentile": Limit(0, 100, low_is_open=True, high_is_open=True),
+    "clip_z": Limit(0, low_is_open=True),
+    "clip_alpha": Limit(0, 1, low_is_open=True, high_is_open=True),
     "init_gain": Limit(0, low_is_open=True),
     "momentum": Limit(0, 1, high_is_open=True),
     "dampening": Limit(0, 1),
@@ -62,7 +67,7 @@ LIMITS: Mapping[str, Limit] = {
 }
 """Every numeric hyperparameter that can be an axis, with what it may be."""
 
-CHOICES = ("optimizer", "init", "schedule", "precision")
+CHOICES = ("optimizer", "clipper", "init", "schedule", "precision")
 """Every hyperparameter that is a choice of names."""
 
 

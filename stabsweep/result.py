@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from stabsweep import report
+from stabsweep import clipper, report
 from stabsweep.advice import find_advice
 from stabsweep.drift import find_drift
 from stabsweep.errors import BadInput
@@ -102,6 +102,7 @@ class Result:
         fixed = {"optimizer": _name(config["optimizer"])}
         fixed |= {name: config[name] for name, off in NEUTRAL.items() if config[name] != off}
         pick = find_pick(region, fixed, config["margin_decades"], config["num_planned"])
+        pick = _with_clipper(pick, space, config)
         folder = known.get("folder")
         if folder and pick.lr is not None:
             pick = _with_drift(pick, region, config, folder)
@@ -145,6 +146,7 @@ class Result:
         names = ("optimizer", "warmup_steps", "clip_norm")
         fixed = {name: self.config.get(name) for name in names}
         fixed["optimizer"] = _name(fixed["optimizer"])
+        fixed["clipper"] = _name(self.config.get("clipper", "norm"))
         return find_advice(self.region, self.pick, fixed, self.proofs)
 
     @property
@@ -246,6 +248,18 @@ class Result:
             report.save_page(self.folder, page)
         except OSError as error:
             raise BadInput(f"cannot write the report to {self.folder}: {error.strerror}") from None
+
+
+def _with_clipper(pick: Pick, space: Space, config: Mapping[str, Any]) -> Pick:
+    """The pick with the clipper of its row and what that clips by, where it is not `norm`."""
+    given = config.get("clipper", "norm")  # A folder of an older version says nothing of it.
+    chosen = given if isinstance(given, Mapping) else {"name": given}
+    name = str(pick.hyperparameters.get("clipper", chosen["name"]))
+    if pick.lr is None or name == "norm":
+        return pick
+    _, hyper = clipper.build(**(chosen if name == chosen["name"] else {"name": name}))
+    kept = {k: v for k, v in pick.hyperparameters.items() if k != "clip_norm" or k in space.axes}
+    return replace(pick, hyperparameters={"clipper": name, **hyper, **kept})
 
 
 def _with_drift(pick: Pick, region: Region, config: Mapping[str, Any], folder: Path) -> Pick:

@@ -13,7 +13,7 @@ from stabsweep.errors import BadInput, unknown
 from stabsweep.limits import CHOICES, LIMITS, check_value
 from stabsweep.records import Point, Value
 
-SPLITTING = ("optimizer", "schedule", "precision", "batch_size")
+SPLITTING = ("optimizer", "clipper", "schedule", "precision", "batch_size")
 """Axes that change the program, not only its numbers: their values run in cohorts of their own."""
 
 ARGUMENTS = ("model", "task", "optimizer")
@@ -206,6 +206,8 @@ def _canonical(value: Value) -> Value:
 LOG_AXES = (
     "lr",
     "clip_norm",
+    "clip_value",
+    "clip_factor",
     "init_gain",
     "eps",
     "weight_decay",

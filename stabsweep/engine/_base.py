@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stabsweep.clipper import Clipper, Norm
 from stabsweep.engine._lr_scales import LRScales
 from stabsweep.engine._precision import PRECISIONS, Precision
 from stabsweep.errors import BadInput
@@ -40,6 +41,7 @@ class Setup:
         device: where to train.
         precision: formats of weights and products.
         lr_scales: factors of the learning rate for some of the parameters.
+        clipper: what limits the gradients.
         order_shift: added to the seed for the batches' order: the same weights, another order.
     """
 
@@ -53,6 +55,7 @@ class Setup:
     device: torch.device
     precision: Precision = PRECISIONS["fp32"]
     lr_scales: LRScales = field(default_factory=LRScales)
+    clipper: Clipper = field(default_factory=Norm)
     order_shift: int = 0
 
     @property
@@ -241,12 +244,6 @@ def untrained(module: nn.Module) -> list[tuple[str, Tensor]]:
     """The buffers, and the parameters that are frozen, with their names."""
     frozen = [(name, p) for name, p in module.named_parameters() if not p.requires_grad]
     return [*frozen, *module.named_buffers()]
-
-
-def norm(values: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The L2 norm, in float32 of half precision: a sum of squares there overflows or stalls."""
-    wide = torch.float32 if values.dtype in (torch.bfloat16, torch.float16) else None
-    return torch.linalg.vector_norm(values, dim=dim, keepdim=keepdim, dtype=wide)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

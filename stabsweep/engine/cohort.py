@@ -13,19 +13,19 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
+from stabsweep.clipper import l2_norm
 from stabsweep.engine._base import (
     Chunk,
     Engine,
     Setup,
     Starts,
     borrowed_generators,
-    norm,
     seed_generators,
     trained,
     untrained,
 )
 from stabsweep.model import initialize
-from stabsweep.optimizer import clip_coefficient, learning_rates
+from stabsweep.optimizer import learning_rates
 from stabsweep.records import CURVES, Trial
 from stabsweep.task import BatchOrder
 
@@ -65,6 +65,8 @@ class Cohort(Engine):
         self._theta_KP, self._theta0_KP = empty_KP, empty_KP
         self._rule = setup.optimizer.laid_out(self._shapes)
         self._state = self._rule.new_state(empty_KP)
+        self._clipper = setup.clipper.laid_out(self._shapes)
+        self._clip_state = self._clipper.new_state(empty_KP)
         self._factor_KP: Tensor | None = None
 
     @property
@@ -90,8 +92,8 @@ class Cohort(Engine):
         new_KP = torch.stack([start.theta_P for start in starts])
         self._theta_KP = torch.cat([self._theta_KP, new_KP])
         self._theta0_KP = torch.cat([self._theta0_KP, new_KP])
-        fresh = self._rule.new_state(new_KP)
-        self._state = {name: torch.cat([old, fresh[name]]) for name, old in self._state.items()}
+        self._state = _longer(self._state, self._rule.new_state(new_KP))
+        self._clip_state = _longer(self._clip_state, self._clipper.new_state(new_KP))
         self._held_K = {
             name: torch.cat([old, torch.stack([start.held[name] for start in starts])])
             for name, old in self._held_K.items()
@@ -119,6 +121,7 @@ class Cohort(Engine):
         index = torch.tensor(rows, dtype=torch.long, device=self.setup.device)
         self._theta_KP, self._theta0_KP = self._theta_KP[index], self._theta0_KP[index]
         self._state = {name: buffer[index] for name, buffer in self._state.items()}
+        self._clip_state = {name: kept[index] for name, kept in self._clip_state.items()}
         self._held_K = {name: held[index] for name, held in self._held_K.items()}
         if self._factor_KP is not None:
             self._factor_KP = self._factor_KP[index]
@@ -145,8 +148,10 @@ class Cohort(Engine):
         lr_RK = self._rates(start_K, num_steps)
         lr_RK1 = self._column(lr_RK)
         step_RK1 = self._column(start_K + np.arange(num_steps)[:, None])
-        hyper = {name: self._hyper(name) for name in setup.optimizer.defaults}
-        clip_norm_K1 = self._hyper("clip_norm")
+        hyper, limits = (
+            {name: self._hyper(name) for name in rule.defaults}
+            for rule in (setup.optimizer, setup.clipper)
+        )
         # Kept here: on `self` it would be a cycle, and the memory would outlive a halved engine.
         gradient: Callable[..., Any] | None = None
         curves_R4K = []
@@ -154,11 +159,13 @@ class Cohort(Engine):
             batch_K = setup.task.batch(index_KB)
             gradient = gradient or self._gradient(batch_K)
             grad_KP, loss_K = gradient(self._theta_KP, self._held_K, batch_K)
-            norm_K1 = norm(grad_KP, dim=1, keepdim=True)
-            coef_K1 = clip_coefficient(norm_K1, clip_norm_K1.to(norm_K1))
-            ratio_K = self._update(grad_KP.mul_(coef_K1), hyper, lr_K1, step_K1)
+            norm_K1 = l2_norm(grad_KP, dim=1, keepdim=True)
+            grad_KP, coef_K1 = self._clipper.clip(
+                grad_KP, self._theta_KP, norm_K1, self._clip_state, limits, step_K1
+            )
+            ratio_K = self._update(grad_KP, hyper, lr_K1, step_K1)
             curves_R4K.append(torch.stack([loss_K, norm_K1[:, 0], coef_K1[:, 0], ratio_K]))
-        moved_K = norm(self._theta_KP - self._theta0_KP, dim=1) / norm(self._theta0_KP, dim=1)
+        moved_K = l2_norm(self._theta_KP - self._theta0_KP, dim=1) / l2_norm(self._theta0_KP, dim=1)
         curves = np.empty((len(CURVES), len(self._trials), num_steps), setup.curve_type)
         curves[:4] = torch.stack(curves_R4K).cpu().numpy().transpose(1, 2, 0)
         curves[4] = lr_RK.T
@@ -197,7 +204,7 @@ class Cohort(Engine):
             # Computed in float32 and rounded where it is kept, as torch's own kernels do.
             theta_KP, grad_KP = theta_KP.float(), grad_KP.float()
             state = {name: buffer.to(_wide(buffer.dtype)) for name, buffer in state.items()}
-        size_K = norm(theta_KP, dim=1)
+        size_K = l2_norm(theta_KP, dim=1)
         delta_KP = self._rule.delta(theta_KP, grad_KP, state, hyper, lr_K1, step_K1)
         if self._factor_KP is not None:
             delta_KP = delta_KP.mul_(self._factor_KP)
@@ -206,7 +213,7 @@ class Cohort(Engine):
             # What was rounded away has not moved.
             delta_KP = self._theta_KP - theta_KP
             self._state = {name: new.to(self._state[name].dtype) for name, new in state.items()}
-        return norm(delta_KP, dim=1) / size_K
+        return l2_norm(delta_KP, dim=1) / size_K
 
     def _rates(self, start_K: np.ndarray, num_steps: int) -> np.ndarray:
         lr_K, warmup_K = (
@@ -246,6 +253,10 @@ class Objective(nn.Module):
             return self.setup.loss(self.model, batch)
         with sdpa_kernel(SDPBackend.MATH):
             return self.setup.loss(self.model, batch)
+
+
+def _longer(state: Mapping[str, Tensor], fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: torch.cat([old, fresh[name]]) for name, old in state.items()}
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stabsweep.clipper import l2_norm
 from stabsweep.engine._base import (
     TRAIN_NOISE,
     Chunk,
@@ -16,11 +17,10 @@ from stabsweep.engine._base import (
     Setup,
     Starts,
     borrowed_generators,
-    norm,
     seed_generators,
     trained,
 )
-from stabsweep.optimizer import clip_coefficient, learning_rates
+from stabsweep.optimizer import learning_rates
 from stabsweep.records import CURVES, Trial
 
 INITIAL_SCALE = 2.0**16
@@ -62,7 +62,9 @@ class Loop(Engine):
             self._first_P = start.theta_P
             self._step = 0
             self.module, self.optimizer = begin(setup, trial)
-            self._parameters = [parameter for _, parameter in trained(self.module)]
+            self._named = dict(trained(self.module))
+            limits = {name: setup.number(trial, name) for name in setup.clipper.defaults}
+            self._clipper = setup.clipper.twin(limits)
             self._shares = [float(group["lr"]) for group in self.optimizer.param_groups]
             # Off, it passes everything through unchanged.
             self._scaler = torch.amp.GradScaler(
@@ -92,7 +94,7 @@ class Loop(Engine):
         curves = np.empty((len(CURVES), stop - start), setup.curve_type)
         curves[:4] = np.array(rows).T
         curves[4] = lr_R
-        moved = norm(self._flat() - self._first_P)
+        moved = l2_norm(self._flat() - self._first_P)
         self._step = stop
         is_done = stop >= setup.horizon
         if is_done:
@@ -103,7 +105,7 @@ class Loop(Engine):
                 start,
                 curves,
                 self._initial_loss,
-                float(moved / norm(self._first_P)),
+                float(moved / l2_norm(self._first_P)),
                 is_done,
                 time.perf_counter() - began,
             )
@@ -116,7 +118,6 @@ class Loop(Engine):
 
     def _train_step(self, index_B: Tensor, lr: float) -> tuple[float, float, float, float]:
         """One optimizer update; loss, gradient norm, clip coefficient, update ratio."""
-        assert self._trial is not None
         setup, scaler = self.setup, self._scaler
         self.optimizer.zero_grad()
         loss = setup.loss(self.module, setup.task.batch(index_B.to(setup.device)))
@@ -124,25 +125,22 @@ class Loop(Engine):
         grads = self._gradients()
         # Once, and before the norm: a norm of scaled gradients would always be clipped.
         scaler.unscale_(self.optimizer)
-        total = norm(torch.stack([norm(grad) for grad in grads]))
-        limit = torch.tensor(setup.number(self._trial, "clip_norm"), dtype=torch.float64)
-        coefficient = clip_coefficient(total, limit.to(total))
-        for grad in grads:
-            grad.mul_(coefficient)
+        total = l2_norm(torch.stack([l2_norm(grad) for grad in grads]))
+        coefficient = self._clipper.clip_(self._named, total)
         for group, share in zip(self.optimizer.param_groups, self._shares, strict=True):
             group["lr"] = lr * share
         before_P = self._flat()
         # An overflow skips the step: the norm is recorded as it is, and nothing has moved.
         scaler.step(self.optimizer)
         scaler.update()
-        ratio = float(norm(self._flat() - before_P) / norm(before_P))
+        ratio = float(l2_norm(self._flat() - before_P) / l2_norm(before_P))
         is_skipped = scaler.is_enabled() and ratio == 0 and not torch.isfinite(total)
         clip = 1.0 if is_skipped else float(coefficient)
         return float(loss.detach()), float(total), clip, ratio
 
     def _gradients(self) -> list[Tensor]:
         grads = []
-        for parameter in self._parameters:
+        for parameter in self._named.values():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             elif parameter.grad.is_sparse:
@@ -152,7 +150,7 @@ class Loop(Engine):
         return grads
 
     def _flat(self) -> Tensor:
-        return torch.cat([p.detach().reshape(-1) for p in self._parameters])
+        return torch.cat([p.detach().reshape(-1) for p in self._named.values()])
 
 
 def begin(setup: Setup, trial: Trial) -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -1,4 +1,4 @@
-"""Optimizers of stacked trials, and what belongs to a step: schedule and clipping."""
+"""Optimizers of stacked trials, and the schedule that belongs to a step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from stabsweep.errors import BadInput, unknown
 from stabsweep.limits import check_value
 from stabsweep.optimizer._base import Optimizer
-from stabsweep.optimizer._clip import clip_coefficient
 from stabsweep.optimizer._schedule import SCHEDULES, learning_rates
 from stabsweep.optimizer.adam import Adam
 from stabsweep.optimizer.adamw import AdamW
@@ -68,6 +67,5 @@ __all__ = [
     "STACKED",
     "Optimizer",
     "build",
-    "clip_coefficient",
     "learning_rates",
 ]

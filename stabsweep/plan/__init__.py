@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 
+from stabsweep import clipper as clippers
 from stabsweep import optimizer as optimizers
-from stabsweep.engine import ENGINES, PRECISIONS, LRScales, Setup, is_out_of_memory, no_memory
-from stabsweep.errors import BadInput, unknown
-from stabsweep.evidence import hold_steps
-from stabsweep.limits import LIMITS, MAX_COUNT, check_count, check_margin, check_value
-from stabsweep.model import check_init
-from stabsweep.optimizer import OPTIMIZERS, SCHEDULES
+from stabsweep.engine import PRECISIONS, LRScales, Setup, is_out_of_memory, no_memory
+from stabsweep.errors import BadInput
+from stabsweep.limits import MAX_COUNT, check_count, check_margin, check_value
 from stabsweep.plan._arguments import find_device, find_seeds, known, named, optional_count
+from stabsweep.plan._axes import FIXED, NAMED, check_name, check_space, choices_of, chosen, inits_of
 from stabsweep.plan._made import (
     check_made,
     check_optimizer,
@@ -45,12 +44,6 @@ COUNTS = {"horizon": (2, 10**8), "num_trials": (1, 10**6), "batch_size": (1, MAX
 """The least and the most of what is counted. Ours: a trial of more steps and a sweep of more
 trials are slips of the finger."""
 
-FIXED = ("warmup_steps", "clip_norm", "init", "init_gain")
-"""Hyperparameters that hold for every trial unless an axis sweeps them."""
-
-NAMED = {"engine": ENGINES, "precision": PRECISIONS, "schedule": SCHEDULES}
-"""Arguments that are one name out of some."""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -59,7 +52,7 @@ class Plan:
     Attributes:
         space: what is swept.
         model, task: as given.
-        optimizer: name -> hyperparameters, for the one that was configured.
+        optimizer, clipper: name -> hyperparameters, for the one that was configured.
         fixed: hyperparameters that no axis sweeps.
         lr_scales: pattern of parameter names -> factor of their learning rate.
         seeds: what every point is run with.
@@ -79,6 +72,7 @@ class Plan:
     model: Any
     task: Any
     optimizer: Mapping[str, Any]
+    clipper: Mapping[str, Any]
     sampler: Mapping[str, Any]
     pruner: Mapping[str, Any]
     fixed: Mapping[str, Value]
@@ -114,18 +108,19 @@ class Plan:
             check_count(key, given[key], low, high)
         check_count("sampler_seed", given["sampler_seed"], low=0)
         for key, allowed in NAMED.items():
-            _check_name(key, given[key], allowed)
+            check_name(key, given[key], allowed)
         check_margin(given["margin_decades"])
         space = given["space"]
         if not isinstance(space, Space):
             space = Space.parse(with_receivers(space, given))
         fixed = {name: check_value(name, given[name]) for name in FIXED}
-        optimizer = named("optimizer", given["optimizer"])
-        _check_space(space, fixed, optimizer, given["horizon"])
+        optimizer, clipper = (named(key, given[key]) for key in ("optimizer", "clipper"))
+        check_space(space, fixed, optimizer, clipper, given["horizon"])
         device = find_device(given["device"])
         plan = cls(
             space=space,
             optimizer=optimizer,
+            clipper=clipper,
             sampler=known("sampler", given["sampler"], SAMPLERS),
             pruner=known("pruner", given["pruner"], PRUNERS),
             fixed=fixed,
@@ -153,11 +148,10 @@ class Plan:
 
     def setup(self, split: Mapping[str, Value]) -> Setup:
         """What the trials with given values of the splitting axes share."""
-        chosen = dict(self.optimizer)
-        name = split.get("optimizer", chosen.pop("name"))
-        given = chosen if name == self.optimizer["name"] else {}
+        given = chosen("optimizer", self.optimizer, split)
         given = with_arguments(given, self._arguments("optimizer", split))
-        rule, hyper = optimizers.build(str(name), **given)
+        rule, hyper = optimizers.build(**given)
+        clipper, limits = clippers.build(**chosen("clipper", self.clipper, split))
         task = self.task_of(split)
         return Setup(
             build_model=model_builder(self.model, task, self._arguments("model", split)),
@@ -167,10 +161,11 @@ class Plan:
             # A task whose examples are batches hands them out one by one.
             batch_size=1 if task.is_batched else int(split.get("batch_size", self.batch_size)),  # type: ignore[arg-type]
             schedule=str(split.get("schedule", self.schedule)),
-            fixed={**hyper, **self.fixed},
+            fixed={**hyper, **limits, **self.fixed},
             device=self.device,
             precision=PRECISIONS[str(split.get("precision", self.precision))],
             lr_scales=LRScales(self.lr_scales, self._rates("lr_scale"), self._rates("lr")),
+            clipper=clipper,
             order_shift=self.order_shift,
         )
 
@@ -202,7 +197,10 @@ class Plan:
         notes = [task.note for task in self._tasks.values() if task.note]
         if self.rule != self.sampler:
             notes.append("sampler: space.lr lists its rates, so all of them are run (sampler=grid)")
-        spectral = [i for i in _inits(self.space, self.fixed) if i.startswith("spectral")]
+        limit, names = self.fixed["clip_norm"], choices_of("clipper", self.clipper, self.space)
+        if limit is not None and "norm" not in names:
+            notes.append(f"clipper: {', '.join(names)} clips; clip_norm={limit:g} is not used")
+        spectral = [i for i in inits_of(self.space, self.fixed) if i.startswith("spectral")]
         for split in self.splits() if spectral else ():
             made = {axis.name: split[axis.name] for axis in self.space if axis.to in ARGUMENTS[:2]}
             setup = self.setup(split)
@@ -237,7 +235,7 @@ class Plan:
             made = tuple(split[axis.name] for axis in self.space if axis.to in ARGUMENTS)
             if made not in seen:
                 seen.add(made)
-                check_made(setup, self.model, _inits(self.space, self.fixed))
+                check_made(setup, self.model, inits_of(self.space, self.fixed))
             check_optimizer(setup)
 
 
@@ -253,11 +251,6 @@ _AS_GIVEN = (
     "engine",
     "margin_decades",
 )
-
-
-def _check_name(key: str, given: Any, allowed: Any) -> None:
-    if not isinstance(given, str) or given not in allowed:
-        raise unknown(key, given, allowed)
 
 
 def _switch(key: str, given: Any, auto: bool) -> bool:
@@ -296,65 +289,6 @@ def _lr_scales(given: Any) -> dict[str, float]:
         str(pattern): float(check_value("lr", factor, f"lr_scales.{pattern}"))  # type: ignore[arg-type]
         for pattern, factor in given.items()
     }
-
-
-def _inits(space: Space, fixed: Mapping[str, Value]) -> list[str]:
-    """Every init that a trial may start from."""
-    swept = space.axes["init"].values if "init" in space.axes else (fixed["init"],)
-    return [str(init) for init in swept]
-
-
-def _check_space(
-    space: Space, fixed: Mapping[str, Value], optimizer: Mapping[str, Any], horizon: int
-) -> None:
-    """Whether every value of the space can be run, and every axis means something."""
-    names = list(space.axes["optimizer"].values) if "optimizer" in space.axes else []
-    for key, allowed in {"optimizer": OPTIMIZERS, **NAMED}.items():
-        for name in space.axes[key].values if key in space.axes else ():
-            _check_name(f"space.{key}", name, allowed)
-    rule, hyper = optimizers.build(**_with_axes(optimizer, space))
-    used = {key for name in names or [optimizer["name"]] for key in OPTIMIZERS[str(name)].defaults}
-    for axis in space:
-        if axis.to:
-            continue
-        if axis.name in LIMITS and axis.name not in {"lr", "batch_size", *FIXED, *used}:
-            chosen = ", ".join(map(str, names)) or optimizer["name"]
-            raise BadInput(
-                f"space.{axis.name} has no effect on {chosen}: take the axis away or choose "
-                "another optimizer"
-            )
-        if axis.name in hyper and optimizer["name"] in (names or [optimizer["name"]]):
-            for value in axis.values or (axis.low, axis.high):
-                rule.check({**hyper, axis.name: float(value)})  # type: ignore[arg-type]
-    for init in _inits(space, fixed):
-        check_init(init)
-    if "warmup_steps" in space.axes:
-        axis = space.axes["warmup_steps"]
-        longest, key = (axis.values[-1] if axis.values else axis.high), "space.warmup_steps"
-    else:
-        longest, key = fixed["warmup_steps"], "warmup_steps"
-    _check_hold(key, float(longest or 0), horizon)
-
-
-def _check_hold(key: str, longest: float, horizon: int) -> None:
-    """Whether the peak rate is held for long enough after the longest warmup."""
-    hold = hold_steps(horizon)
-    if longest <= 1 or longest + hold <= horizon:
-        return
-    cure = f"raise horizon, use {key} up to {max(horizon - hold, 1)}"
-    if key.startswith("space."):
-        cure += ", or sweep no warmup (space=lr)"
-    raise BadInput(
-        f"{key}={longest:g} is too long for horizon={horizon}: the peak rate is to be held for "
-        f"{hold} steps after it; {cure}"
-    )
-
-
-def _with_axes(optimizer: Mapping[str, Any], space: Space) -> dict[str, Any]:
-    """The configured optimizer with the first value of what axes give it: one that can be built."""
-    more = {axis.name: axis.values[0] for axis in space if axis.to == "optimizer"}
-    is_meant = "optimizer" not in space.axes or optimizer["name"] in space.axes["optimizer"].values
-    return with_arguments(optimizer, more) if is_meant else dict(optimizer)
 
 
 __all__ = ["COHORT_SIZE", "Plan", "find_device", "find_seeds"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from stabsweep.optimizer import clip_coefficient
+from stabsweep.clipper import clip_coefficient
 
 
 def clipped_by_torch(grads, limit):

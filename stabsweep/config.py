@@ -220,6 +220,9 @@ def explain(error: BaseException) -> str:
         key = missing.group(1)
         name = key.rsplit(".", 1)[-1]
         known = _known_keys()
+        if name in LIMITS and name in key.split(".") and name.startswith("clip_"):
+            cure = f"{name}=..." if name in known else f"clipper=NAME clipper.{name}=..."
+            return f"{key} is not a key that can be set here: use {cure}"
         if "." in key or "@" in key or name in known:
             return f"{key} is not a key that can be set here: see stabsweep --help"
         return str(unknown("key", key, known))

@@ -129,6 +129,16 @@ def test_clip_rnn(tmp_path, capsys):
 
 
 @pytest.mark.slow
+def test_clippers(tmp_path, capsys):
+    few = ["+space.lr.values=[0.001,0.01,0.3]", "space.clipper.values=[norm,autoclip,agc]"]
+    region = run(tmp_path, "clippers", *few, "seeds=1", "num_trials=9", "horizon=100")
+    held = {row.values["clipper"]: row.cells[-1].num_stable for row in region.rows}
+    assert held == {"norm": 0, "autoclip": 0, "agc": 1}
+    share = {r.point["clipper"]: r.clip_share for r in region.records if r.lr == 0.001}
+    assert share["agc"] == 1 and share["autoclip"] > 0.8
+
+
+@pytest.mark.slow
 def test_post_vs_pre_ln(tmp_path, capsys):
     region = run(tmp_path, "post_vs_pre_ln", "seeds=1", "num_trials=28")
     edges = edges_of(region)

@@ -15,7 +15,7 @@ from stabsweep.clipper import CLIPPERS, build, clip_coefficient
 from stabsweep.engine import Cohort, Loop
 from stabsweep.errors import BadInput
 from stabsweep.plan import Plan
-from stabsweep.records import Trial
+from stabsweep.records import Trial, Verdict
 from stabsweep.result import Result
 from stabsweep.store import read_records, read_trace
 from tests.laws import NAN, assert_same, make_setup, train
@@ -29,6 +29,7 @@ VALUES = {
     "clip_z": [0.1, 1.0],
     "clip_alpha": [0.3, 0.97],
 }
+RATES = [1e-3, 0.01, 0.1, 1.0, 10.0]
 MLP, ROWS = {"name": "mlp", "width": 8}, {"name": "sequential_digits", "step": "row"}
 SMALL = {
     "task": "digits",
@@ -68,35 +69,37 @@ def all_five(tmp_path_factory):
     """A folder and the result of a sweep over every clipper, on a recurrent net in float32."""
     folder = tmp_path_factory.mktemp("clippers") / "run"
     more = {"model": {"name": "rnn", "hidden": 8}, "task": ROWS, "precision": "fp32"}
-    more |= {"clipper": {"name": "agc", "clip_factor": 0.03}, "clip_norm": 0.5, "seeds": 2}
-    space = {"lr": [0.01, 0.1, 1.0], "clipper": [*CLIPPERS]}
+    more |= {"clipper": {"name": "agc", "clip_factor": 0.03}, "clip_norm": 0.5}
+    space = {"lr": RATES, "clipper": [*CLIPPERS]}
     return folder, swept(space, folder=folder, engine="cohort", **more)
 
 
 def test_the_clipper_itself_is_an_axis_of_the_map(all_five):
     _, result = all_five
     assert [row.values for row in result.region.rows] == [{"clipper": name} for name in CLIPPERS]
-    assert len(result.region.records) == 5 * 3 * 2
-    assert len({round(r.final_loss or 0, 9) for r in result.region.records}) == 30
-    assert "with" in result.summary() and "agc" in result.summary()
+    losses = {
+        tuple(r.final_loss for c in row.cells for r in c.records) for row in result.region.rows
+    }
+    assert len(losses) == 5 and all(len(row) == len(RATES) for row in losses)
+    assert "\n>" in result.summary() and "autoclip" in result.summary()
 
 
 def test_a_trial_among_all_is_that_of_a_sweep_of_its_clipper_alone(all_five):
     folder, result = all_five
-    more = {"model": {"name": "rnn", "hidden": 8}, "task": ROWS, "precision": "fp32", "seeds": 2}
-    alone = swept({"lr": [0.01, 0.1, 1.0]}, clipper={"name": "agc", "clip_factor": 0.03}, **more)
+    more = {"model": {"name": "rnn", "hidden": 8}, "task": ROWS, "precision": "fp32"}
+    alone = swept({"lr": RATES}, clipper={"name": "agc", "clip_factor": 0.03}, **more)
     ours = [r for r in result.region.records if r.point["clipper"] == "agc"]
-    key = lambda r: (r.lr, r.seed)  # noqa: E731
-    for record, other in zip(
-        sorted(ours, key=key), sorted(alone.region.records, key=key), strict=True
-    ):
-        assert record.final_loss == other.final_loss and record.clip_share == other.clip_share
+    told = [
+        {r.lr: (r.final_loss, r.clip_share) for r in records}
+        for records in (ours, alone.region.records)
+    ]
+    assert told[0] == told[1] and len(told[0]) == len(RATES)
 
 
 def test_the_norm_clipper_is_what_it_was_to_the_last_bit(all_five):
     folder, _ = all_five
     records = [r for r in read_records(folder) if r.point["clipper"] == "norm"]
-    assert len(records) == 6
+    assert len(records) == len(RATES)
     for record in records:
         loss, norm, coefficient, *_ = map(torch.tensor, read_trace(folder, record))
         assert coefficient.dtype == torch.float32 and (coefficient < 1).any()
@@ -106,7 +109,9 @@ def test_the_norm_clipper_is_what_it_was_to_the_last_bit(all_five):
 def test_a_pick_carries_its_clipper_and_what_that_clips_by(all_five):
     folder, result = all_five
     for name in CLIPPERS:
-        records = [r for r in result.region.records if r.point["clipper"] == name]
+        # As if all had held: there is no margin to fall short of.
+        held = {"verdict": Verdict.CONVERGED, "final_loss": 1.0}
+        records = [replace(r, **held) for r in result.region.records if r.point["clipper"] == name]
         pick = Result.find(result.region.space, records, result.config).pick
         assert pick.is_ok, pick.reason
         own = {"agc": {"clip_factor": 0.03}, "norm": {"clip_norm": 0.5}}
@@ -139,23 +144,20 @@ def test_a_clipper_other_than_the_norm_can_be_a_clip_axis():
 @pytest.mark.parametrize("kind", [Cohort, Loop])
 @pytest.mark.parametrize("name", CLIPPERS)
 def test_neighbours_late_rows_and_dropped_ones_change_nothing(name, kind):
-    clipper, hyper = build(name)
+    # Little enough for the small gradients of this net.
+    limits = {"value": {"clip_value": 0.05}, "zclip": {"clip_z": 0.5}, "norm": {"clip_norm": 1.0}}
+    clipper, hyper = build(name, **limits.get(name, {}))
     setup = make_setup("mlp", horizon=40, dtype=torch.float32)
-    setup = replace(setup, clipper=clipper, fixed={**hyper, **setup.fixed, "clip_norm": 1.0})
+    setup = replace(setup, clipper=clipper, fixed={**setup.fixed, **hyper})
     trials = [Trial(n, {"lr": lr}, n % 2) for n, lr in enumerate((0.01, 0.05, 0.3))]
     calm = train(kind(setup, 8), trials)
     beside = train(kind(setup, 8), [trials[0], NAN, *trials[1:]])
-    assert np.isnan(beside.pop(NAN.number)["loss"][-1]) or name == "value"
+    lost = beside.pop(NAN.number)
+    assert not np.isfinite(lost["grad_norm"][-1])
     assert_same(beside, calm, bitwise=True)
-    # One place: each row is admitted when that before it has ended.
-    assert_same(
-        train(kind(setup, 2), [*trials, NAN], rung_steps=7), calm | beside_of(setup, kind), True
-    )
-    assert all((run["clip_coef"] < 1).any() for run in calm.values() if name != "zclip")
-
-
-def beside_of(setup, kind):
-    return train(kind(setup, 1), [NAN])
+    # Two places: the others are admitted when a row has ended.
+    assert_same(train(kind(setup, 2), trials, rung_steps=7), calm, bitwise=True)
+    assert all((run["clip_coef"] < 1).any() for run in calm.values())
 
 
 @pytest.mark.parametrize("name", CLIPPERS)
@@ -235,9 +237,10 @@ def test_on_the_command_line_it_is_a_group_and_an_axis(tmp_path, capsys):
     capsys.readouterr()
     for word, says in {
         "clipper=acg": "clipper",
-        "clipper.clip_norm=1": "clip_norm=1",
+        "clipper.clip_norm=1": "set here: use clip_norm=...",
+        "clip_factor=1": "clip_factor is not a key that can be set here: use clipper=NAME",
         "+clipper.clip_norm=1": "use clip_norm=1",
-        "clipper.clip_factor=1": "clipper.clip_factor is not a key",
+        "clipper.clip_factor=1": "use clipper=NAME clipper.clip_factor=...",
         "+clipper=agc": "leave the + away, clipper=agc",
     }.items():
         assert main([*words, word, f"hydra.run.dir={tmp_path / 'bad'}"]) == 2

@@ -199,7 +199,7 @@ def test_its_twin_goes_on_from_a_checkpoint_bitwise(name, tmp_path):
 
 def test_a_saved_state_does_not_move_on_and_that_of_another_clipper_is_refused():
     twins = {name: build(name)[0].twin(build(name)[1]) for name in CLIPPERS}
-    for name, twin in twins.items():
+    for twin in twins.values():
         twin.clip_(parameters(weights(0), gradient(0, 0)), gradient(0, 0).norm())
         kept = twin.state_dict()
         twin.clip_(parameters(weights(0), gradient(0, 1)), gradient(0, 1).norm())

@@ -46,7 +46,17 @@ class Prediction:
             "high": edge.high,
             "safe_lr": edge.safe_lr,
             "text": self.text,
+            "horizon": self.horizon,
         }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Prediction:
+        """The prediction that `as_dict` gave."""
+        keys = {"lr": "edge_lr", "low": "low", "high": "high", "safe_lr": "safe_lr"}
+        edge = Edge("known", **{name: plain[key] for name, key in keys.items()})
+        folder = Path(plain["folder"]) if plain["folder"] else None
+        lr, expected, text = (plain[key] for key in ("lr", "expected", "text"))
+        return cls(lr, expected, text, edge, folder, plain["horizon"])
 
     def compared(self, verdict: Verdict, num_steps: int) -> str:
         """What happened, against what was expected, in a sentence.
@@ -91,9 +101,13 @@ def predict(result: Result, lr: float, values: Mapping[str, Value]) -> Predictio
 def _expected(row: Row, lr: float) -> tuple[str, str]:
     edge = row.edge
     if edge.status == "below" or (edge.status == "unknown"):
-        return ("unstable", "nothing in its row held") if edge.status == "below" else (
-            "open",
-            "its row has no edge",
+        return (
+            ("unstable", "nothing in its row held")
+            if edge.status == "below"
+            else (
+                "open",
+                "its row has no edge",
+            )
         )
     lowest = min((cell.lr for cell in row.cells), default=lr)
     safe = edge.safe_lr or 0.0

@@ -240,6 +240,20 @@ def read_run(folder: str | Path) -> Run:
     return Run(folder, about, columns, layers, logits, np.array(scales).reshape(-1, 2), summary)
 
 
+def read_about(folder: Path) -> dict[str, Any]:
+    """What a run was asked for.
+
+    Raises:
+        BadInput: the folder holds no run.
+    """
+    if not (folder / ABOUT).is_file():
+        raise BadInput(f"{folder} holds no run: there is no {ABOUT}")
+    about = read_yaml(folder / ABOUT)
+    if not isinstance(about, dict):
+        raise BadInput(f"{folder / ABOUT} is not that of a run")
+    return about
+
+
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a run in order, the later one where an attempt was repeated.
 

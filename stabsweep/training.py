@@ -1,33 +1,33 @@
-"""The real run: one model trained under a guard, with schedule, checkpoints, log and environment."""
+"""The real run: a model trained under a guard, with schedule, checkpoints and log."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from stabsweep import report
+from stabsweep.api import DEFAULTS
 from stabsweep.engine import (
     INITIAL_SCALE,
     TRAIN_NOISE,
+    Setup,
     Starts,
     begin,
     borrowed_generators,
     seed_generators,
 )
-from stabsweep.errors import BadInput
 from stabsweep.guard import GradientGuard, Outcome
 from stabsweep.limits import check_count, check_value
 from stabsweep.numerals import duration, loss, plural, rate, share
 from stabsweep.optimizer import learning_rates
 from stabsweep.plan import Plan
 from stabsweep.prediction import Prediction
-from stabsweep.records import Trial, Verdict
-from stabsweep.runlog import ABOUT, is_run
+from stabsweep.records import Trial, Verdict, finite
 from stabsweep.verdict import Judgement
 
 NUM_CHECKPOINTS = 10
@@ -124,6 +124,7 @@ def train(
     lr: float,
     folder: str | Path,
     *,
+    axes: Mapping[str, Any] = MappingProxyType({}),
     seed: int = 0,
     subject: str = "",
     policy: str = "skip",
@@ -144,10 +145,14 @@ def train(
             those of the search have no effect.
         lr: peak learning rate.
         folder: of the run, see `stabsweep.runlog`.
+        axes: the other axes of a sweep, each with its one value, `{"width": {"values": [64], "to":
+            "model"}}`.
         seed: of weights and batches.
         subject: what is trained, for the headline.
-        policy, accumulate, watch_every: as `stabsweep.GradientGuard` takes them.
+        policy: what is done about what is not finite, see `stabsweep.GradientGuard`.
+        accumulate: batches of one step.
         checkpoint_every: steps between two checkpoints; None: ten in the run.
+        watch_every: attempts between two close looks.
         prediction: what a map expects.
         resume: go on with the run in the folder.
         progress: as the guard takes it.
@@ -157,9 +162,11 @@ def train(
     """
     check_count("seed", seed, low=0)
     lr = float(check_value("lr", lr))  # type: ignore[arg-type]
-    own = {"space": {"lr": [lr]}, "seeds": [seed], "num_trials": 1, **OF_SEARCH}
-    plan = Plan.make({**given, **own})
-    setup, trial = plan.setup({}), Trial(0, {"lr": lr}, seed)
+    own = {"space": {**axes, "lr": [lr]}, "seeds": [seed], "num_trials": 1, **OF_SEARCH}
+    plan = Plan.make({**DEFAULTS, **given, **own})
+    point = {axis.name: axis.values[0] for axis in plan.space}
+    trial = Trial(0, point, seed)
+    setup = plan.setup({axis.name: point[axis.name] for axis in plan.space.splitting})
     starts = Starts(setup)
     module, optimizer = begin(setup, trial)
     for group in optimizer.param_groups:
@@ -176,8 +183,10 @@ def train(
         module,
         optimizer,
         scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, factor),
-        scaler=_scaler(setup.device, setup.precision.scales),
-        **_clipping(plan, setup, trial),
+        scaler=torch.amp.GradScaler(
+            setup.device.type, init_scale=INITIAL_SCALE, enabled=setup.precision.scales
+        ),
+        clipper=_clipper(plan.clipper, setup, trial),
         policy=policy,
         accumulate=accumulate,
         log=folder,
@@ -194,6 +203,7 @@ def train(
             "subject": subject,
             "lr": lr,
             "seed": seed,
+            "axes": dict(axes),
             "checkpoint_every": checkpoint_every,
             "watch_every": watch_every,
             "given": dict(given),
@@ -220,3 +230,10 @@ def train(
         more["predicted"] = {**prediction.as_dict(), "compared": compared}
     values = guard.close(**more)
     return Training(subject, lr, found, values, prediction, Path(folder), interrupted)
+
+
+def _clipper(asked: Mapping[str, Any], setup: Setup, trial: Trial) -> dict[str, Any]:
+    """The clipper of a trial as a guard takes it; None for a limit that is off."""
+    limits = {name: setup.number(trial, name) for name in setup.clipper.defaults}
+    own = {key: value for key, value in asked.items() if asked["name"] == setup.clipper.name}
+    return {**own, "name": setup.clipper.name, **{key: finite(x) for key, x in limits.items()}}

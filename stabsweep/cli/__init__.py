@@ -10,7 +10,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from stabsweep import config as configuration
-from stabsweep.cli import _check, _results, _sweep
+from stabsweep.cli import _check, _results, _sweep, _train
 from stabsweep.cli._words import BAD_INPUT, INTERRUPTED, OK
 from stabsweep.errors import BadInput, unknown
 
@@ -22,6 +22,7 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "pick": _results.pick,
     "report": _results.report,
     "resume": _results.resume,
+    "train": _train.train,
     "verify": _check.verify,
 }
 """Verb -> what runs the words after it, and returns the exit code."""

@@ -17,7 +17,7 @@ from stabsweep.cli._words import (
     read_words,
     whole,
 )
-from stabsweep.errors import unknown
+from stabsweep.errors import BadInput, unknown
 
 _RESUME = {"progress": "auto", "format": "text", "storage": ""}
 
@@ -34,9 +34,26 @@ def resume(words: Sequence[str]) -> int:
 
 
 def report(words: Sequence[str]) -> int:
-    """Draws the pictures and the page of a sweep again."""
+    """Draws the pictures and the page of a sweep again, or of a guarded run."""
     (folder,), options = read_words("report DIR", words, {"format": "text"})
     check_format(options["format"], configuration.FORMATS)
+    from stabsweep.runlog import STEPS, is_run
+    from stabsweep.store import CONFIG, RECORDS
+
+    if is_run(folder):
+        from stabsweep.watched import load_run
+
+        watched = load_run(folder)
+        watched.save_report()
+        print_answer(watched, options["format"])
+        return OK if watched.is_ok else NOT_OK
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is no folder: give that of a sweep or of a guarded run")
+    if not (folder / CONFIG).exists() and not (folder / RECORDS).exists():
+        raise BadInput(
+            f"{folder} is no result folder: it has neither the {CONFIG} of a sweep nor the "
+            f"{STEPS} of a guarded run"
+        )
     from stabsweep.result import load
 
     result = load(folder)

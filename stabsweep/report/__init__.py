@@ -1,12 +1,19 @@
-"""What a reader sees of a sweep: in the terminal while it runs, then a picture and a page."""
+"""What a reader sees of a sweep or a run: words in the terminal, a picture, a page."""
 
+from stabsweep.report._document import save_page
 from stabsweep.report.cell import render_cell
 from stabsweep.report.changes import change_table, changed, examples
 from stabsweep.report.conclusion import conclusion
+from stabsweep.report.draw_run import draw_run
 from stabsweep.report.draw_shifts import draw_shifts
 from stabsweep.report.edge_shifts import shift_info, shift_sentence, shift_table
 from stabsweep.report.figure import draw_report, save_figure
-from stabsweep.report.page import render_page, save_page
+from stabsweep.report.page import render_page
+from stabsweep.report.run_conclusion import predicted_text, run_conclusion, run_remarks
+from stabsweep.report.run_curves import run_info
+from stabsweep.report.run_events import events_of, first_bad, skips_of
+from stabsweep.report.run_layers import layer_lines
+from stabsweep.report.run_page import render_run_page
 from stabsweep.report.sharpness_curve import draw_sharpness, sharpness_info
 from stabsweep.report.summary import WIDTH, counted, entry, summary
 from stabsweep.report.watching import watcher
@@ -18,18 +25,28 @@ __all__ = [
     "conclusion",
     "counted",
     "draw_report",
+    "draw_run",
     "draw_sharpness",
     "draw_shifts",
     "entry",
+    "events_of",
     "examples",
+    "first_bad",
+    "layer_lines",
+    "predicted_text",
     "render_cell",
     "render_page",
+    "render_run_page",
+    "run_conclusion",
+    "run_info",
+    "run_remarks",
     "save_figure",
     "save_page",
     "sharpness_info",
     "shift_info",
     "shift_sentence",
     "shift_table",
+    "skips_of",
     "summary",
     "watcher",
 ]

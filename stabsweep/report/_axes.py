@@ -71,6 +71,21 @@ def loss_axis(axes: Axes, low: float, high: float, log: bool, headroom: float = 
     axes.set_yticks([], minor=True)
 
 
+def axis_ends(values: Sequence[float], is_wide: bool) -> tuple[float, float, bool]:
+    """Ends of an axis for some values, and whether it is logarithmic: where they differ widely.
+
+    >>> low, high, is_log = axis_ends([1.0, 10.0], is_wide=True)
+    >>> round(low, 2), round(high, 2), is_log
+    (0.87, 11.48, True)
+    """
+    low, high = min(values), max(values)
+    if low > 0 and is_wide:
+        return low / (high / low) ** 0.06, high * (high / low) ** 0.06, True
+    low = min(low, 0.0) if low < 0.5 * high else low
+    pad = 0.06 * (high - low) or max(abs(high) * 0.1, 1e-9)
+    return low - pad * (low != 0), high + pad, False
+
+
 def _round_step(span: float) -> float:
     power = 10.0 ** math.floor(math.log10(span))
     return min((m * power for m in (1, 2, 2.5, 5, 10)), key=lambda step: abs(step - span))

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from stabsweep.course import Sharpness
 from stabsweep.numerals import rate
 from stabsweep.records import Array
-from stabsweep.report._axes import dress, loss_axis
+from stabsweep.report._axes import axis_ends, dress, loss_axis
 from stabsweep.report.figure import SETTINGS
 from stabsweep.report.sample_traces import thinned
 from stabsweep.report.stability_map import LOG_SPAN
@@ -97,23 +97,13 @@ def sharpness_info(
         tuple(lines.tolist()),
         f"{formula} = {ends.pop()}" if len(ends) == 1 else formula,
         "preconditioned Hessian" if is_preconditioned else "Hessian",
-        _ends(shown, min(max(values), floor) * LOG_SPAN < max(*values, floor)),
+        axis_ends(shown, min(max(values), floor) * LOG_SPAN < max(*values, floor)),
         tuple(loss_steps.astype(float).tolist()),
         tuple(losses.tolist()),
-        _ends(finite, max(finite) > LOG_SPAN * min(finite)),
+        axis_ends(finite, max(finite) > LOG_SPAN * min(finite)),
         num_steps,
         num_steps < len(whole),
     )
-
-
-def _ends(values: Sequence[float], is_wide: bool) -> tuple[float, float, bool]:
-    """Ends of an axis for some values, and whether it is logarithmic: where they differ widely."""
-    low, high = min(values), max(values)
-    if low > 0 and is_wide:
-        return low / (high / low) ** 0.06, high * (high / low) ** 0.06, True
-    low = min(low, 0.0) if low < 0.5 * high else low
-    pad = 0.06 * (high - low) or max(abs(high) * 0.1, 1e-9)
-    return low - pad * (low != 0), high + pad, False
 
 
 def draw_sharpness(info: SharpnessInfo, outcome: str) -> Figure:

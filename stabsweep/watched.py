@@ -23,6 +23,9 @@ FILES = "report.html run.png run.svg run.yaml steps.jsonl"
 
 CHECKPOINTS = "checkpoints"
 
+NUMBERS = ("initial_loss", "blind_loss", "warmup_steps", "total_steps")
+"""Keys of `run.yaml` that the judge needs."""
+
 
 @dataclass(frozen=True)
 class Watched:
@@ -182,6 +185,10 @@ def load_run(folder: str | Path) -> Watched:
         if values is not None and not isinstance(values, Mapping):
             raise BadInput(f"{Path(folder) / name} is not that of a run")
     run = replace(run, about=run.about or {}, summary=run.summary or {})
+    for name in NUMBERS:
+        value = run.about.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise BadInput(f"{Path(folder) / ABOUT}: {name}={value!r} is not a number")
     trace = run.trace()
     try:
         environment = read_environment(run.folder)

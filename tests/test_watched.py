@@ -112,3 +112,6 @@ def test_what_is_no_run_is_one_line(tmp_path, capsys):
     (broken / "run.yaml").write_text("- a list\n")
     with pytest.raises(BadInput, match="run.yaml is not that of a run"):
         load_run(broken)
+    (broken / "run.yaml").write_text("blind_loss: high\n")
+    with pytest.raises(BadInput, match="blind_loss='high' is not a number"):
+        load_run(broken)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from stabsweep import clipper, report
+from stabsweep import clipper, environment, report
 from stabsweep.advice import find_advice
 from stabsweep.drift import find_drift
 from stabsweep.errors import BadInput
@@ -240,7 +240,7 @@ class Result:
                     "Config": self.config,
                     **({"Notes": "\n".join(self.notes)} if self.notes else {}),
                     **({"Judged again with": judged_with} if judged_with else {}),
-                    "Environment": read_environment(self.folder),
+                    "Environment": environment.brief(read_environment(self.folder)),
                 },
                 self.seconds,
                 self._also,

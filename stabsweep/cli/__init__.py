@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from stabsweep import config as configuration
-from stabsweep.cli import _check, _results, _sweep, _train
 from stabsweep.cli._words import BAD_INPUT, INTERRUPTED, OK
 from stabsweep.errors import BadInput, unknown
 
-VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
-    "check": _check.check,
-    "compare": _results.compare,
-    "curvature": _results.curvature,
-    "judge": _results.judge,
-    "pick": _results.pick,
-    "report": _results.report,
-    "resume": _results.resume,
-    "train": _train.train,
-    "verify": _check.verify,
+VERBS: Mapping[str, str] = {
+    "check": "_check",
+    "compare": "_results",
+    "curvature": "_results",
+    "env": "_env",
+    "judge": "_results",
+    "pick": "_results",
+    "report": "_results",
+    "resume": "_results",
+    "train": "_train",
+    "verify": "_check",
 }
-"""Verb -> what runs the words after it, and returns the exit code."""
+"""Verb -> the file of this folder whose function of that name runs the words after it, and returns
+the exit code. Loaded when it is asked for: `env` must answer where NumPy does not load."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,16 +39,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb = words.pop(0) if words and words[0] in VERBS else ""
     try:
         if verb:
-            return VERBS[verb](words)
+            return getattr(import_module(f"stabsweep.cli.{VERBS[verb]}"), verb)(words)
         for word in words:
             if not word.startswith("-") and "=" not in word and not word.startswith("~"):
                 raise unknown("verb", word, [*VERBS, "KEY=VALUE"])
+        from stabsweep.cli import _sweep
+
         return _sweep.sweep(words)
     except BrokenPipeError:
         # Whoever read the output, `head` say, has seen enough; Python would complain once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
-    except (BadInput, HydraException, OmegaConfBaseException, OSError) as error:
+    except BadInput as error:
+        print(f"stabsweep: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except (HydraException, OmegaConfBaseException, OSError) as error:
+        from stabsweep import config as configuration
+
         print(f"stabsweep: {configuration.one_line(error)}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:

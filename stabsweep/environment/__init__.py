@@ -1,5 +1,9 @@
-"""What a run stood on: hardware, libraries, threads and numeric switches."""
+"""What a run stood on: hardware, libraries, threads and numeric switches; checked and compared.
 
-from stabsweep.environment.snapshot import save, take
+Nothing here has been run under conda: what is read of it follows the documented format of its
+records, and is tested with records made by hand.
+"""
 
-__all__ = ["save", "take"]
+from stabsweep.environment.snapshot import brief, load, save, take
+
+__all__ = ["brief", "load", "save", "take"]

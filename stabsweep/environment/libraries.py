@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from stabsweep.environment.distributions import find_module
+
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "optuna", "hydra-core", "omegaconf", "ray")
 """The distributions whose version is recorded, None when not installed."""
 
@@ -61,7 +63,11 @@ def read_devices() -> dict[str, Any]:
 
 
 def read_torch_build() -> dict[str, Any]:
-    """Torch's version and what it was built with, without the compiler's flags."""
+    """Torch's version and what it was built with, without the compiler's flags.
+
+    `from_numpy` says whether it takes NumPy's arrays: a build for another NumPy loads, and warns,
+    but does not. `file` is what `import torch` loads, or would.
+    """
     build = _torch_answers(
         {
             "version": "__version__",
@@ -81,7 +87,9 @@ def read_torch_build() -> dict[str, Any]:
         head, found, tail = config.partition("BLAS_INFO=")
         build["blas"] = tail.split(",")[0].strip() if found else None
         build["libraries"] = [line for line in lines if not line.startswith("Build settings:")]
-    return build
+    if "error" not in build:
+        build["from_numpy"] = _from_numpy()
+    return {**build, "file": find_module("torch")}
 
 
 def read_numpy_build() -> dict[str, Any]:
@@ -90,12 +98,22 @@ def read_numpy_build() -> dict[str, Any]:
         numpy = importlib.import_module("numpy")
         blas = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]
     except Exception as error:  # a broken install raises anything
-        return _reason(error)
+        return {**_reason(error), "file": find_module("numpy")}
     return {
         "version": numpy.__version__,
         "blas": f"{blas.get('name')} {blas.get('version')}",
         "blas_configuration": blas.get("openblas configuration"),
+        "file": find_module("numpy"),
     }
+
+
+def _from_numpy() -> bool | dict[str, str]:
+    try:
+        numpy, torch = (importlib.import_module(name) for name in ("numpy", "torch"))
+        torch.from_numpy(numpy.zeros(1))
+    except Exception as error:  # either may be broken in any way
+        return _reason(error)
+    return True
 
 
 def _torch_answers(places: Mapping[str, str]) -> dict[str, Any]:

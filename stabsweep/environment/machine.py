@@ -7,13 +7,23 @@ import platform
 from pathlib import Path
 from typing import Any
 
+VECTORS = {
+    "flags": {"avx512f": "AVX512", "avx2": "AVX2", "avx": "AVX", "sse4_2": "SSE4.2"},
+    "Features": {"sve2": "SVE2", "sve": "SVE", "asimd": "NEON", "neon": "NEON"},
+}
+"""Line of `/proc/cpuinfo` (x86, ARM) -> its flag, from the widest, -> name of the vector level."""
+
 
 def read_cpu() -> dict[str, Any]:
-    """Model, number of logical cores, and how many of them this process may use."""
+    """Model, vector level, number of logical cores, and how many of them this process may use.
+
+    The level is the machine's; which one torch uses is its `cpu_capability`.
+    """
     num_logical = os.cpu_count()
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     return {
         "model": _first_value(Path("/proc/cpuinfo"), "model name") or platform.processor() or None,
+        "vector": _vector_level(Path("/proc/cpuinfo")),
         "num_logical": num_logical,
         "num_usable": len(affinity(0)) if affinity else num_logical,
     }
@@ -31,6 +41,14 @@ def read_gpu_driver() -> dict[str, Any]:
         "names": [_first_value(card, "Model") or "unknown" for card in cards],
         "driver": _first_value(driver / "version", "NVRM version"),
     }
+
+
+def _vector_level(path: Path) -> str | None:
+    for key, levels in VECTORS.items():
+        flags = (_first_value(path, key) or "").split()
+        if found := [level for flag, level in levels.items() if flag in flags]:
+            return found[0]
+    return None
 
 
 def _first_value(path: Path, key: str) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import sys
 from collections.abc import Mapping
@@ -11,37 +10,31 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from stabsweep.environment import libraries, machine, project
-
-FORMAT = 1
-"""Version of the snapshot's layout; raised when a key changes its meaning."""
-
-VARIABLES = (
-    "ATEN_CPU_CAPABILITY",
-    "CUBLAS_WORKSPACE_CONFIG",
-    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_VISIBLE_DEVICES",
-    "KMP_AFFINITY",
-    "MKL_CBWR",
-    "MKL_DYNAMIC",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NVIDIA_TF32_OVERRIDE",
-    "OMP_DYNAMIC",
-    "OMP_NUM_THREADS",
-    "OMP_PROC_BIND",
-    "ONEDNN_DEFAULT_FPMATH_MODE",
-    "ONEDNN_MAX_CPU_ISA",
-    "OPENBLAS_CORETYPE",
-    "OPENBLAS_NUM_THREADS",
-    "PYTHONHASHSEED",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-    "VECLIB_MAXIMUM_THREADS",
+from stabsweep.environment import (
+    conda,
+    distributions,
+    libraries,
+    lock,
+    machine,
+    project,
+    runtimes,
+    variables,
 )
-"""Environment variables that change numbers or their order of summation.
+from stabsweep.errors import BadInput
 
-A fixed list, chosen by us: the whole environment would hold secrets.
+FORMAT = 2
+"""Version of the snapshot's layout; raised when a key changes its meaning, or when a reader of the
+older layout would take what is missing for what is not there.
+
+2 added `runtimes`, `distributions`, `conda` and `lock`, the vector level of the CPU, and which file
+torch and NumPy are loaded from.
 """
+
+NAME = "environment.json"
+"""The snapshot's file in a folder of results."""
+
+LONG = ("distributions", "conda")
+"""The parts that list hundreds of entries."""
 
 
 def take() -> dict[str, Any]:
@@ -51,23 +44,26 @@ def take() -> dict[str, Any]:
     (tens of milliseconds once torch is loaded) and changes nothing: CUDA is not initialised, no
     switch is set, no file is written.
 
-    It misleads when a switch is set after it was taken, and about a work tree with files that git
-    does not track: those are not counted as changes.
+    It misleads when a switch is set after it was taken, about a runtime that is loaded later (see
+    `runtimes.load`), and about a work tree with files that git does not track: those are not
+    counted as changes.
 
     Returns:
-        The parts `python`, `platform`, `cpu`, `gpu`, `threads`, `torch`, `numpy`, `switches`,
-        `versions`, `variables` and `git`, with `format` and `time` (ISO 8601, UTC).
+        The parts `python`, `platform`, `cpu`, `gpu`, `threads`, `torch`, `numpy`, `runtimes`,
+        `switches`, `versions`, `distributions`, `conda`, `lock`, `variables` and `git`, with
+        `format` and `time` (ISO 8601, UTC).
 
     >>> take()["python"]["implementation"] == platform.python_implementation()
     True
     """
-    return {
+    taken = {
         "format": FORMAT,
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "python": {
             "version": platform.python_version(),
             "implementation": platform.python_implementation(),
             "executable": sys.executable,
+            "prefix": sys.prefix,
         },
         "platform": {
             "system": platform.system(),
@@ -80,9 +76,16 @@ def take() -> dict[str, Any]:
         "threads": libraries.read_threads(),
         "torch": libraries.read_torch_build(),
         "numpy": libraries.read_numpy_build(),
+        "runtimes": runtimes.read(),
         "switches": libraries.read_switches(),
         "versions": libraries.read_versions(),
-        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "distributions": distributions.read(),
+        "conda": conda.read(),
+    }
+    return {
+        **taken,
+        "lock": lock.read(Path.cwd(), taken),
+        "variables": variables.read(),
         "git": project.read(),
     }
 
@@ -102,3 +105,49 @@ def save(path: Path, snapshot: Mapping[str, Any] | None = None) -> dict[str, Any
     part.write_text(json.dumps(plain, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     part.replace(path)
     return plain
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A snapshot that was saved, of this format or an older one.
+
+    Args:
+        path: its file, or a folder of results.
+
+    Raises:
+        BadInput: there is none, it is no snapshot, or one of a newer stabsweep.
+    """
+    file = path / NAME if path.is_dir() else path
+    try:
+        read = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        what = f"{path} holds no {NAME}" if path.is_dir() else f"there is no {path}"
+        raise BadInput(
+            f"{what}: give a folder of results, or what `stabsweep env snapshot out=FILE` wrote"
+        ) from None
+    except OSError as error:
+        raise BadInput(f"cannot read {file}: {error.strerror}") from None
+    except ValueError:
+        read = None
+    form = read.get("format") if isinstance(read, dict) else None
+    if not isinstance(read, dict) or type(form) is not int:
+        raise BadInput(
+            f"{file} is no snapshot: give what `stabsweep env snapshot out=FILE` wrote, or a "
+            "folder of results"
+        )
+    if form > FORMAT:
+        raise BadInput(
+            f"{file} is of format {form}, this stabsweep reads up to {FORMAT}: use a newer one"
+        )
+    return read
+
+
+def brief(snapshot: Mapping[str, Any]) -> dict[str, Any]:
+    """A snapshot with the number of entries in place of its long lists.
+
+    >>> brief({"format": 2, "distributions": [{"name": "torch"}], "conda": None})
+    {'format': 2, 'distributions': '1 entries', 'conda': None}
+    """
+    return {
+        name: f"{len(part)} entries" if name in LONG and isinstance(part, list) else part
+        for name, part in snapshot.items()
+    }

@@ -21,7 +21,7 @@ def find() -> list[Finding]:
 
     A vulnerability changes no number: it is a warning here, with the version that mends it.
     """
-    beside = Path(sys.executable).with_name("pip-audit")
+    beside = _beside()
     tool = str(beside) if os.access(beside, os.X_OK) else shutil.which("pip-audit")
     if tool is None:
         return [
@@ -49,6 +49,10 @@ def find() -> list[Finding]:
     except (ValueError, KeyError, TypeError, AttributeError):
         said = done.stderr.decode("utf-8", errors="replace").strip().splitlines()
         return [_failed(said[-1] if said else f"exit code {done.returncode}, no answer")]
+
+
+def _beside() -> Path:
+    return Path(sys.executable).with_name("pip-audit")
 
 
 def _failed(reason: str) -> Finding:

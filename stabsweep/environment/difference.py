@@ -17,6 +17,7 @@ from stabsweep.environment.effects import (
     TORCH,
     VERSION,
 )
+from stabsweep.environment.finding import shortened
 from stabsweep.environment.lookup import Snapshot, look, look_list, look_text
 
 ABSENT = "not there"
@@ -125,7 +126,7 @@ def _numeric(a: Snapshot, b: Snapshot) -> Iterator[Change]:
                 old or look_text(a, f"{name}.version"),
                 new or look_text(b, f"{name}.version"),
             )
-            yield Change(name, old, new, "it does not load in one of them")
+            yield from _change(name, old, new, "it does not load in one of them")
     yield from _of_mapping("", _torch(a), _torch(b), lambda name: TORCH[name])
     for what, (place, effect) in PLACES.items():
         if _is_told(a, place) and _is_told(b, place):
@@ -269,7 +270,7 @@ def _shown(value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
-    return "none" if value is None else str(value) or repr("")
+    return "none" if value is None else shortened(str(value)) or repr("")
 
 
 def _count(changes: Sequence[Change]) -> str:

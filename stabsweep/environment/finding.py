@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -10,6 +11,19 @@ Level = Literal["error", "warning", "info"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "info")
 """From worst to mildest: an error makes numbers wrong or unrepeatable, or stops the run; a warning
 may; an info is good to know."""
+
+
+MAX_REASON = 200
+"""How many letters of another program's complaint are told: NumPy's own fills a screen."""
+
+
+def shortened(reason: str) -> str:
+    """Another program's complaint on one line, its end left away where it is long.
+
+    >>> shortened("ImportError: no   IMPORTANT: read this")
+    'ImportError: no IMPORTANT: read this'
+    """
+    return textwrap.shorten(reason, MAX_REASON, placeholder=" ...")
 
 
 @dataclass(frozen=True)

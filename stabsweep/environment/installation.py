@@ -7,11 +7,11 @@ from typing import Any
 
 from stabsweep.environment import conda
 from stabsweep.environment.distributions import computes
-from stabsweep.environment.finding import Finding
+from stabsweep.environment.finding import Finding, shortened
 from stabsweep.environment.lookup import Snapshot, look, look_list, look_text
 
-LOADED = ("torch", "numpy")
-"""What is loaded to see whether it is what its metadata says."""
+LOADED = ("numpy", "torch")
+"""What is loaded to see whether it is what its metadata says; torch loads NumPy in turn."""
 
 
 def find(snapshot: Snapshot) -> list[Finding]:
@@ -38,10 +38,10 @@ def _find_owners(snapshot: Snapshot, copies: dict[str, list[dict[str, Any]]]) ->
         here = copies.get(name, [])
         if not here or not computes(name):
             continue
-        others = [entry for entry in here if not _is_condas(entry, record)]
+        others = [entry for entry in here if entry is not _brought(here, record)]
         if others:
             findings.append(_mixed(snapshot, name, record, others[0]))
-        elif len(here) == 1 and name == "torch":
+        elif name == "torch":
             findings.append(
                 Finding(
                     "info", name,
@@ -52,13 +52,17 @@ def _find_owners(snapshot: Snapshot, copies: dict[str, list[dict[str, Any]]]) ->
     return findings
 
 
-def _is_condas(entry: dict[str, Any], record: dict[str, Any]) -> bool:
-    """Whether a folder of metadata is the one that a conda package brought."""
-    if entry.get("installer") == "conda":
-        return True
+def _brought(here: list[dict[str, Any]], record: dict[str, Any]) -> dict[str, Any] | None:
+    """The copy whose metadata a conda package brought."""
+    for entry in here:
+        if entry.get("installer") == "conda":
+            return entry
     # Some conda packages kept another installer's name: then version and list of files decide.
-    brought = f"{entry['name'].replace('-', '_')}-{entry.get('version')}.dist-info"
-    return entry.get("version") == record.get("version") and record.get("owns") in (None, brought)
+    for entry in here:
+        brought = f"{entry['name'].replace('-', '_')}-{entry.get('version')}.dist-info"
+        if entry.get("version") == record.get("version") and record.get("owns") in (None, brought):
+            return entry
+    return None
 
 
 def _mixed(snapshot: Snapshot, name: str, record: dict[str, Any], other: dict[str, Any]) -> Finding:
@@ -67,6 +71,9 @@ def _mixed(snapshot: Snapshot, name: str, record: dict[str, Any], other: dict[st
     loaded = look_text(snapshot, f"{name}.version")
     # What is loaded decides; where nothing loads, pip: it wrote last over the files of conda.
     wins = "conda" if loaded not in ("", version) and _public(loaded) == ours else theirs
+    if loaded == version == ours:  # two folders, then
+        file = look_text(snapshot, f"{name}.file")
+        wins = theirs if file.startswith(str(other.get("folder"))) else "conda"
     build = _build(record)
     package = record["name"]
     return Finding(
@@ -132,10 +139,13 @@ def _find_loaded(
         if said is None and not file:
             return [Finding("error", name, "is not installed", f"pip install {name}")]
         what = f"{said.get('version')} ({said.get('installer')})" if said else "without metadata"
+        where = file or "anywhere"
+        cure = f"`pip uninstall {name}` until it finds none, then install it again"
+        if name == "torch" and reason == look(snapshot, "numpy.error"):
+            cure = "mend numpy first, which it loads"
         return [
             Finding(
-                "error", name, f"{what} does not load from {file or 'anywhere'}: {reason}",
-                f"`pip uninstall {name}` until it finds none, then install it again",
+                "error", name, f"{what} does not load from {where}: {shortened(reason)}", cure
             )
         ]  # fmt: skip
     loaded = look_text(snapshot, f"{name}.version")
@@ -176,7 +186,7 @@ def _find_exchange(snapshot: Snapshot) -> list[Finding]:
         Finding(
             "error", "numpy",
             f"torch {look_text(snapshot, 'torch.version')} takes no arrays of NumPy {numpy}, it "
-            f"was built for another one ({reason})",
+            f"was built for another one ({shortened(reason)})",
             "pip install 'numpy<2' for a torch before 2.3, or a newer torch",
         )
     ]  # fmt: skip

@@ -6,9 +6,8 @@ Each function answers for a library that is missing or does not load with `{"err
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stabsweep.environment.distributions import find_module
@@ -36,9 +35,16 @@ One that this torch does not have (the `fp32_precision` ones are young) is recor
 """
 
 
-def read_versions() -> dict[str, str | None]:
-    """The installed version of each of `LIBRARIES`, whether or not it loads."""
-    return {name: _version(name) for name in LIBRARIES}
+def read_versions(installed: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
+    """The installed version of each of `LIBRARIES`, whether or not it loads.
+
+    Args:
+        installed: what `distributions.read` returned; of two copies the first counts.
+    """
+    found: dict[str, str | None] = {}
+    for entry in installed:
+        found.setdefault(entry["name"], entry["version"])
+    return {name: found.get(name) for name in LIBRARIES}
 
 
 def read_switches() -> dict[str, Any]:
@@ -139,13 +145,6 @@ def _answer(torch: Any, place: str) -> Any:
         except Exception as error:
             return _reason(error)
     return value if isinstance(value, bool | int | float) or value is None else str(value)
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _reason(error: Exception) -> dict[str, str]:

@@ -56,6 +56,7 @@ def take() -> dict[str, Any]:
     >>> take()["python"]["implementation"] == platform.python_implementation()
     True
     """
+    installed = distributions.read()
     taken = {
         "format": FORMAT,
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -78,8 +79,8 @@ def take() -> dict[str, Any]:
         "numpy": libraries.read_numpy_build(),
         "runtimes": runtimes.read(),
         "switches": libraries.read_switches(),
-        "versions": libraries.read_versions(),
-        "distributions": distributions.read(),
+        "versions": libraries.read_versions(installed),
+        "distributions": installed,
         "conda": conda.read(),
     }
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from stabsweep.environment.finding import shortened
 from stabsweep.environment.lookup import Snapshot, look, look_list, look_text
 
 
@@ -46,13 +47,13 @@ def _cores(snapshot: Snapshot) -> str:
 
 def _threads(snapshot: Snapshot) -> str:
     if reason := look_text(snapshot, "threads.error"):
-        return reason
+        return f"not told: {shortened(reason)}"
     return f"{look(snapshot, 'threads.torch')}, {look(snapshot, 'threads.interop')} interop"
 
 
 def _library(snapshot: Snapshot, name: str) -> str:
     if reason := look_text(snapshot, f"{name}.error"):
-        return f"does not load: {reason}"
+        return f"does not load: {shortened(reason)}"
     cuda, hip = look_text(snapshot, f"{name}.cuda"), look_text(snapshot, f"{name}.hip")
     build = f"CUDA {cuda}" if cuda else f"ROCm {hip}" if hip else "CPU build"
     here = [e for e in look_list(snapshot, "distributions") if e.get("name") == name]

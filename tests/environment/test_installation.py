@@ -55,6 +55,29 @@ def test_the_same_version_of_pip_is_not_conda_s_when_conda_brought_other_files(
     assert found.message.endswith("conda wins")
 
 
+def test_a_copy_of_pip_in_the_user_s_own_folder_hides_conda_s(
+    prefix: Prefix, tmp_path: Path
+) -> None:
+    from stabsweep.environment import distributions
+
+    prefix.conda("pytorch", "2.4.1", "cpu_0", python="torch")
+    user = Prefix(tmp_path / "user").pip("torch", "2.4.1")
+    taken = prefix.snapshot("2.4.1")
+    taken["distributions"] = distributions.read([str(user.site), str(prefix.site)])
+    taken["torch"] = user.loaded("2.4.1")
+    assert findings.find(taken).findings[0].message.endswith("/ pip 2.4.1, pip wins")
+    taken["distributions"].reverse()
+    taken["torch"] = prefix.loaded("2.4.1")
+    assert findings.find(taken).findings[0].message.endswith("/ pip 2.4.1, conda wins")
+
+
+def test_torch_that_fails_for_numpy_s_sake_is_not_to_be_reinstalled() -> None:
+    reason = {"error": "ImportError: libnope.so", "file": "/s/x/__init__.py"}
+    numpy, torch = findings.find(snapshot(torch=reason, numpy=reason)).findings
+    assert (numpy.what, torch.what) == ("numpy", "torch")
+    assert "pip uninstall numpy" in numpy.cure and torch.cure.startswith("mend numpy first")
+
+
 def test_conda_over_pip_with_a_cpu_build_beside_a_gpu(prefix: Prefix) -> None:
     prefix.pip("torch", "2.4.1").conda("pytorch", "1.12.1", "cpu_py38h23e632a_1", python="torch")
     taken = prefix.snapshot("1.12.1", gpu={"names": ["NVIDIA A100"], "cuda_available": False})

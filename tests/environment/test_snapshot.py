@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from stabsweep.environment import libraries, project, snapshot
+from stabsweep.environment import libraries, machine, project, snapshot, variables
+from stabsweep.errors import BadInput
 
 PACKAGE = Path(snapshot.__file__).parents[1]
-PARTS = "python platform cpu gpu threads torch numpy switches versions variables git".split()
+PARTS = (
+    "python platform cpu gpu threads torch numpy runtimes switches versions distributions conda "
+    "lock variables git"
+).split()
+SUSPICIOUS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH", "PROXY")
 
 
 def plain(value: object) -> bool:
@@ -82,8 +87,12 @@ def test_it_tells_listed_variables_and_no_other(monkeypatch: pytest.MonkeyPatch)
     taken = snapshot.take()
     assert taken["variables"]["OMP_NUM_THREADS"] == "3"
     assert "hunter2" not in json.dumps(taken)
-    suspicious = [n for n in snapshot.VARIABLES if any(w in n for w in ("TOKEN", "KEY", "SECRET"))]
-    assert not suspicious
+    names = [name for name in variables.VARIABLES if any(word in name for word in SUSPICIOUS)]
+    assert not names
+    monkeypatch.setenv("KMP_DUPLICATE_LIB_OK", "True")
+    assert "KMP_DUPLICATE_LIB_OK" not in variables.read(), "set by scikit-learn, not by the user"
+    monkeypatch.setenv("KMP_DUPLICATE_LIB_OK", "TRUE")
+    assert variables.read()["KMP_DUPLICATE_LIB_OK"] == "TRUE"
 
 
 @pytest.mark.parametrize("broken", ["torch", "numpy"])
@@ -170,3 +179,52 @@ def test_save_writes_what_it_returns_and_leaves_nothing_else(tmp_path: Path) -> 
     assert snapshot.save(path, {"format": 1}) == {"format": 1}
     with pytest.raises(OSError):
         snapshot.save(tmp_path / "missing" / "environment.json", {})
+
+
+def test_no_secret_of_the_environment_or_of_a_file_gets_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "MKL_NUM_THREADS_TOKEN", "PIP_INDEX", "OMP_PASSWORD"):
+        monkeypatch.setenv(name, "hunter2")
+    (tmp_path / "requirements.txt").write_text(
+        "--find-links https://me:hunter2@example.org\nx @ https://hunter2@example.org/x.whl\nsix\n"
+    )
+    (tmp_path / "environment.yml").write_text("channels: [https://h/t/hunter2/c]\nhunter2: [\n")
+    monkeypatch.chdir(tmp_path)
+    saved = snapshot.save(tmp_path / "out.json")
+    assert [entry["file"] for entry in saved["lock"]] == ["environment.yml", "requirements.txt"]
+    assert "hunter2" not in (tmp_path / "out.json").read_text()
+
+
+def test_load_reads_a_file_or_a_folder_and_refuses_the_rest_in_one_line(tmp_path: Path) -> None:
+    snapshot.save(tmp_path / "environment.json", {"format": 1, "python": {}})
+    assert snapshot.load(tmp_path) == snapshot.load(tmp_path / "environment.json")
+    (tmp_path / "empty").mkdir()
+    texts = {
+        "new.json": '{"format": 99}',
+        "list.json": "[1]",
+        "torn.json": '{"format": ',
+        "b": "\0",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    for name in ("empty", "missing.json", *texts):
+        with pytest.raises(BadInput, match=name) as caught:
+            snapshot.load(tmp_path / name)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "told, level",
+    [
+        ("flags\t\t: fpu sse4_2 avx avx2 avx512f", "AVX512"),
+        ("flags : fpu sse4_2 avx avx2", "AVX2"),
+        ("Features\t: fp asimd sve", "SVE"),
+        ("nothing: here", None),
+    ],
+)
+def test_the_vector_level_is_told_without_any_library(
+    told: str, level: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\n{told}\n")
+    assert machine._vector_level(tmp_path / "cpuinfo") == level

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from stabsweep.environment import conda
 from stabsweep.environment.finding import Finding
-from stabsweep.environment.lookup import Snapshot, look, look_list, look_text
+from stabsweep.environment.lookup import Snapshot, look, look_driver, look_list, look_text
 
 MIN_DRIVERS: Mapping[str, str] = {
     "10.0": "410.48",
@@ -22,7 +21,8 @@ MIN_DRIVERS: Mapping[str, str] = {
 References:
     NVIDIA, CUDA Compatibility, "Minor Version Compatibility", tables of toolkit 10.x and of 11.x to
     13.x. A driver between the major version's first and the minor version's own runs it with a
-    limited set of features; that is not told apart here.
+    limited set of features; that is not told apart here. The package `cuda-compat` lets an older
+    one run it on some cards: where torch can use the GPU nothing is said.
 """
 
 WORKSPACES = (":4096:8", ":16:8")
@@ -65,13 +65,14 @@ def _find_cpu_build(snapshot: Snapshot) -> list[Finding]:
 
 
 def _find_unusable(snapshot: Snapshot) -> list[Finding]:
-    cuda, told = look_text(snapshot, "torch.cuda"), look_text(snapshot, "gpu.driver")
+    if look(snapshot, "gpu.cuda_available") is True:
+        return []  # an old driver too: NVIDIA's package for forward compatibility is there
+    cuda, driver = look_text(snapshot, "torch.cuda"), look_driver(snapshot)
     least = MIN_DRIVERS.get(cuda) or MIN_DRIVERS.get(cuda.partition(".")[0])
-    driver = re.search(r"\b\d{3,}(\.\d+)+\b", told)
-    if driver and least and _numbers(driver[0]) < _numbers(least):
+    if driver and least and _numbers(driver) < _numbers(least):
         return [
             Finding(
-                "error", "driver", f"{driver[0]} is older than CUDA {cuda} needs ({least})",
+                "error", "driver", f"{driver} is older than CUDA {cuda} needs ({least})",
                 f"install driver {least} or newer, or a torch built for an older CUDA",
             )
         ]  # fmt: skip

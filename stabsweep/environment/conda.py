@@ -87,7 +87,7 @@ def find(snapshot: Snapshot) -> list[Finding]:
 def _read_one(path: Path) -> dict[str, Any]:
     name, version, build = path.stem.rsplit("-", 2)
     record: dict[str, Any] = {"name": name, "version": version, "build": build, "channel": None}
-    is_computing = name in RUNTIMES or computes(distribution_of(record))
+    is_computing = computes(distribution_of(record))
     try:
         with open(path, "rb") as file:
             text = file.read(HEAD_BYTES)
@@ -98,8 +98,10 @@ def _read_one(path: Path) -> dict[str, Any]:
     if told := re.search(rb'"channel"\s*:\s*"([^"]*)"', text):
         record["channel"] = _channel(told[1].decode("utf-8", errors="replace"))
     if is_computing:
-        owned = re.search(rb'([^"/\\]+\.dist-info)[/\\]+METADATA"', text)
-        record["owns"] = owned[1].decode("utf-8", errors="replace") if owned else None
+        # Not one expression for the whole: on torch's 6 MB that takes a tenth of a second.
+        head = text.partition(b'.dist-info/METADATA"')
+        owned = head[0].rpartition(b"/")[2] if head[1] else None
+        record["owns"] = f"{owned.decode('utf-8', errors='replace')}.dist-info" if owned else None
     return record
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from stabsweep.environment import conda, variables
 from stabsweep.environment.distributions import computes
 from stabsweep.environment.effects import (
+    DRIVER,
     PLACES,
     QUIET_PLACES,
     REPEATS,
@@ -18,7 +19,7 @@ from stabsweep.environment.effects import (
     VERSION,
 )
 from stabsweep.environment.finding import shortened
-from stabsweep.environment.lookup import Snapshot, look, look_list, look_text
+from stabsweep.environment.lookup import Snapshot, look, look_driver, look_list, look_text
 
 ABSENT = "not there"
 """Of what only the other has; an empty text would be that of a variable that is set to nothing."""
@@ -131,6 +132,9 @@ def _numeric(a: Snapshot, b: Snapshot) -> Iterator[Change]:
     for what, (place, effect) in PLACES.items():
         if _is_told(a, place) and _is_told(b, place):
             yield from _change(what, look(a, place), look(b, place), effect)
+    if _is_told(a, "gpu.driver") and _is_told(b, "gpu.driver"):
+        old, new = (look_driver(snapshot) or None for snapshot in (a, b))
+        yield from _change("driver", old, new, DRIVER)
     yield from _of_mapping("", _libraries(a), _libraries(b), lambda name: VERSION)
     yield from _of_mapping("", _runtimes(a), _runtimes(b), lambda name: VERSION)
     yield from _of_mapping("", _blas_threads(a), _blas_threads(b), lambda name: THREADS)

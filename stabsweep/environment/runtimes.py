@@ -126,7 +126,8 @@ def _find_openmp(snapshot: Snapshot, runtimes: list[dict[str, Any]]) -> list[Fin
             Finding(
                 "info", "OpenMP",
                 f"{len(openmp)} copies of one runtime ({whose}), as wheels bring them: each has "
-                "its own threads, so set OMP_NUM_THREADS before Python starts, for all of them",
+                "its own threads",
+                "set OMP_NUM_THREADS before Python starts, which all of them read",
             )
         ]  # fmt: skip
     if len(kinds) == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from stabsweep.environment.finding import shortened
-from stabsweep.environment.lookup import Snapshot, look, look_list, look_text
+from stabsweep.environment.lookup import Snapshot, look, look_driver, look_list, look_text
 
 
 def as_text(snapshot: Snapshot) -> str:
@@ -80,7 +80,7 @@ def _runtimes(snapshot: Snapshot, api: str) -> str:
 
 
 def _gpu(snapshot: Snapshot) -> str:
-    names, driver = look(snapshot, "gpu.names"), look_text(snapshot, "gpu.driver")
+    names, driver = look(snapshot, "gpu.names"), look_driver(snapshot)
     cudnn = look(snapshot, "torch.cudnn")
     parts = [*(names or []), driver and f"driver {driver}", cudnn and f"cuDNN {cudnn}"]
     if look(snapshot, "gpu.mps_available") is True:

@@ -52,6 +52,13 @@ def test_where_it_came_from_without_the_password(tmp_path: Path) -> None:
     }
 
 
+def test_the_folder_that_conda_built_a_package_in_is_no_source(tmp_path: Path) -> None:
+    prefix = Prefix(tmp_path)
+    prefix.pip("numpy", "2.0", "conda", url="file:///home/conda/feedstock_root/work", dir_info={})
+    (entry,) = distributions.read([str(prefix.site)])
+    assert "source" not in entry
+
+
 def test_conda_records_without_the_token_of_a_private_channel(tmp_path: Path) -> None:
     prefix = Prefix(tmp_path)
     prefix.conda("pytorch", "2.4.1", "cuda120_py311_0", channel="t/tk-hunter2/team", python="torch")
@@ -69,6 +76,15 @@ def test_conda_records_without_the_token_of_a_private_channel(tmp_path: Path) ->
         {"name": "xz", "version": "5.2.6", "build": "h166bdaf_0", "channel": "conda-forge"},
     ]
     assert conda.read(tmp_path / "missing") is None
+
+
+def test_a_channel_that_is_no_more_than_a_host_and_a_password(tmp_path: Path) -> None:
+    meta = tmp_path / "conda-meta"
+    meta.mkdir()
+    told = {"channel": "https://me:hunter2@conda.example.org"}
+    (meta / "x-1.0-0.json").write_text(json.dumps(told))
+    (record,) = conda.read(tmp_path) or []
+    assert record["channel"] == "conda.example.org"
 
 
 def test_a_channel_far_down_in_a_record_and_a_torn_record(tmp_path: Path) -> None:

@@ -55,6 +55,18 @@ def test_the_same_version_of_pip_is_not_conda_s_when_conda_brought_other_files(
     assert found.message.endswith("conda wins")
 
 
+def test_the_same_version_is_not_conda_s_when_conda_s_files_are_others(prefix: Prefix) -> None:
+    prefix.conda("pytorch", "2.4.1", "cpu_0").pip("torch", "2.4.1")
+    (record,) = (prefix.folder / "conda-meta").glob("*.json")
+    text = record.read_text()
+    # conda-forge marks its own builds: what lies there now was written by another.
+    path = "lib/python3.11/site-packages/torch-2.4.1.post300.dist-info/METADATA"
+    record.write_text(text.replace("lib/libpytorch.so", path))
+    assert levels(prefix.snapshot("2.4.1")) == [("error", "torch")]
+    record.write_text(text)
+    assert levels(prefix.snapshot("2.4.1")) == [("info", "torch")]
+
+
 def test_a_copy_of_pip_in_the_user_s_own_folder_hides_conda_s(
     prefix: Prefix, tmp_path: Path
 ) -> None:
@@ -172,6 +184,15 @@ def test_worst_comes_first_one_line_each(prefix: Prefix) -> None:
     assert all("\n" not in str(finding) for finding in found.findings)
     assert found.summary().splitlines()[-1] == "not ok: 1 error, 1 warning"
     assert all(finding.cure for finding in found.findings)
+
+
+def test_a_warning_of_a_later_check_comes_before_an_earlier_word(prefix: Prefix) -> None:
+    prefix.conda("pytorch", "2.4.1", "cpu_0", python="torch")
+    pools = [{"api": "openmp", "kind": kind, "owner": "x"} for kind in ("libgomp", "libiomp")]
+    assert levels(prefix.snapshot("2.4.1", runtimes=pools)) == [
+        ("warning", "OpenMP"),
+        ("info", "torch"),
+    ]
 
 
 def test_an_old_snapshot_is_checked_as_far_as_it_tells() -> None:

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from stabsweep.environment.finding import Finding
 
 TIMEOUT_SECONDS = 300.0
@@ -68,7 +70,12 @@ def _read(dependencies: list[dict[str, Any]]) -> list[Finding]:
         name = entry["name"]
         ids = ", ".join(_names(hole) for hole in holes)
         mended = [hole["fix_versions"][-1] for hole in holes if hole.get("fix_versions")]
-        cure = f"pip install '{name}>={mended[-1]}'" if mended else "no version mends it yet"
+        if mended:
+            cure = f"pip install '{name}>={max(mended, key=Version)}'"
+            if len(mended) < len(holes):
+                cure += f", which mends {len(mended)} of them"
+        else:
+            cure = "no version mends it yet"
         message = f"{entry['version']} has {len(holes)} known: {ids}"
         findings.append(Finding("warning", name, message, cure))
     skipped = [entry["name"] for entry in dependencies if entry.get("skip_reason")]

@@ -21,7 +21,9 @@ REPORT = {
                     "fix_versions": ["2.6.0"],
                     "aliases": ["CVE-2025-32434", "GHSA-53q9-r3pm-6pq6"],
                     "description": "remote code execution\nby torch.load",
-                }
+                },
+                {"id": "PYSEC-2024-9", "fix_versions": ["1.13.1", "2.10.0"]},
+                {"id": "PYSEC-2024-8", "fix_versions": []},
             ],
         },
         {
@@ -64,8 +66,8 @@ def test_what_it_finds_becomes_findings(tool: Any, told: Any, tmp_path: Path) ->
     )
     torch, left, whole = audit.find()
     assert (torch.level, torch.what) == ("warning", "torch")
-    assert torch.message == "2.4.1 has 1 known: CVE-2025-32434"
-    assert torch.cure == "pip install 'torch>=2.6.0'"
+    assert torch.message == "2.4.1 has 3 known: CVE-2025-32434, PYSEC-2024-9, PYSEC-2024-8"
+    assert torch.cure == "pip install 'torch>=2.10.0', which mends 2 of them"
     assert left.message.endswith("GHSA-1") and left.cure == "no version mends it yet"
     assert whole.level == "info"
     assert whole.message == "audited 3 packages, 2 with findings; not audited: mine"

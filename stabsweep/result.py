@@ -259,7 +259,7 @@ def _with_clipper(pick: Pick, space: Space, config: Mapping[str, Any]) -> Pick:
         return pick
     _, hyper = clipper.build(**(chosen if name == chosen["name"] else {"name": name}))
     kept = {k: v for k, v in pick.hyperparameters.items() if k != "clip_norm" or k in space.axes}
-    return replace(pick, hyperparameters={"clipper": name, **hyper, **kept})
+    return replace(pick, hyperparameters={**kept, "clipper": name, **hyper, **kept})
 
 
 def _with_drift(pick: Pick, region: Region, config: Mapping[str, Any], folder: Path) -> Pick:

@@ -1,4 +1,5 @@
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -53,6 +54,16 @@ def test_whether_warmup_moves_the_edge():
     assert not starting(sweep({0: 0.1}), "Warmup")
 
 
+def test_whether_a_clipper_moves_the_edge():
+    # Names have no order: the lowest edge is set against the highest, wherever they stand.
+    edges = {"zclip": 0.02, "agc": 0.9, "norm": 0.03}
+    (text,) = starting(sweep(edges, "clipper"), "Clipping")
+    assert re.fullmatch(r"Clipping moves the edge: \S+ with zclip, \S+ with agc\.", text)
+    assert not starting(sweep({"zclip": 0.02, "norm": 0.02}, "clipper"), "Clipping")
+    (text,) = starting(sweep({0.01: 0.9, 0.1: 0.02}, "clip_factor"), "Clipping")
+    assert re.fullmatch(r"Clipping moves the edge: \S+ at 0.01, \S+ at 0.1\.", text)
+
+
 def test_whether_clipping_moves_the_edge():
     (text,) = starting(sweep({1.0: 0.2, None: 0.012}, "clip_norm"), "Clipping")
     assert text == "Clipping moves the edge: 0.18 at 1, 1.2e-2 without."
@@ -86,6 +97,8 @@ def test_what_to_try_first_depends_on_when_runs_fail():
     assert "Try first clip_norm=1, then warmup_steps=10 (" in thin(at=60)
     assert "Try first clip_norm=1 (" in thin(warmup_steps=20)
     assert "Warmup and clipping are tried already" in thin(warmup_steps=20, clip_norm=1.0)
+    assert "Try first warmup_steps=10 (" in thin(clipper="agc")
+    assert "Warmup and clipping are tried already" in thin(warmup_steps=20, clipper="zclip")
     assert not starting(sweep({}, edge_of_all=0.5), "The margin")
 
 

@@ -27,9 +27,11 @@ class ZClip(Clipper):
     alpha being `clip_alpha`; a spike enters as what it was held down to. Both start from the mean
     and the variance of the first 25 norms.
 
-    It clips spikes alone: a norm that grows slowly takes the mean with it, and for the first 25
-    steps there is no limit. The authors' code has `clip_norm` = 1 beside it by default; here each
-    clipper is by itself.
+    For the first 25 steps there is no limit; the authors' code has `clip_norm` = 1 beside it by
+    default, here each clipper is by itself. A norm that grows slowly takes the mean with it. It
+    misleads where norms rise faster, to stay: mean and deviation see only what spikes were held
+    down to, so that all that follows is a spike as well. An MLP on digits had every step after the
+    25th clipped so (SGD at 0.06), down to a fifth.
 
     References:
         Kumar et al. 2025, arXiv:2504.02507: its reciprocal clipping, with its numbers.

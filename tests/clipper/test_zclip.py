@@ -50,6 +50,12 @@ def test_norms_that_grow_slowly_are_let_through():
     assert np.mean(np.array(after(norms)) < norms) < 0.05
 
 
+def test_norms_that_rise_at_once_and_stay_are_held_down_for_ever():
+    # What its docstring warns of: the mean sees nothing but what was held down.
+    found = after([*FIRST, *[12.0] * 300])[NUM_WARMUP:]
+    assert max(found) < 3
+
+
 def test_norms_that_do_not_vary_are_no_spikes():
     norms = [1.0] * 60
     assert after(norms) == norms

@@ -130,40 +130,38 @@ class Attempts:
         """What belongs to a step after it: scaler, scheduler, counters, the line of the log."""
         if self.scaler:
             self.scaler.update()
-        line, names, logits = self._line, ("loss", "grad_norm", "clip_coef"), self._logits.take()
-        line["outcome"] = self._outcome.label
-        if self._outcome.is_stepped:
-            if self._look is not None:
-                self._numbers.append(self._look.measure())
-            if logits:
-                self._numbers.append(torch.stack([v.to(self._numbers[0]) for v in logits.values()]))
-            names = names if "loss" not in line else names[2:]
-            entry = Entry(line, names, torch.cat(self._numbers), self._look, tuple(logits))
-            self.response.stepped()
-            self.num_steps += 1
-            if self.scheduler is not None:
-                self.scheduler.step()
-            self.optimizer.zero_grad(set_to_none=True)
-            self.entries.add(entry)
-        else:
-            line.setdefault("clip_coef", 1.0)
-            if self._outcome is Outcome.SKIPPED_OVERFLOW:
-                line["update_ratio"] = 0.0
-            self.entries.fetch()
-            self.journal.write(line)
-            if self._outcome is Outcome.ROLLED_BACK:
-                self.num_steps = self.response.back_at
+        line, logits, outcome = self._line, self._logits.take(), self._outcome
+        line["outcome"] = outcome.label
         self.num_attempts += 1
         self.losses.clear()
         self.batches.clear()
         self._calls.clear()
-        self._look = None
-        if self._outcome.is_stepped:
-            every = self.checkpoint_every
-            if every and self.num_steps % every == 0:
-                self.save()
-            self._watch_loss()
-        return self._outcome
+        if not outcome.is_stepped:
+            line.setdefault("clip_coef", 1.0)
+            if outcome is Outcome.SKIPPED_OVERFLOW:
+                line["update_ratio"] = 0.0
+            if outcome is Outcome.ROLLED_BACK:
+                self.num_steps = self.response.back_at
+            self.entries.fetch()
+            self.journal.write(line)
+            return outcome
+        if self._look is not None:
+            self._numbers.append(self._look.measure())
+        if logits:
+            self._numbers.append(torch.stack([v.to(self._numbers[0]) for v in logits.values()]))
+        names = ("clip_coef",) if "loss" in line else ("loss", "grad_norm", "clip_coef")
+        entry = Entry(line, names, torch.cat(self._numbers), self._look, tuple(logits))
+        self.response.stepped()
+        self.num_steps += 1
+        if self.scheduler is not None:
+            self.scheduler.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.checkpoint_every and self.num_steps % self.checkpoint_every == 0:
+            self.save()
+        # Before its line is written, which carries what is said of it.
+        outcome = self._watch_loss()
+        self.entries.add(entry)
+        return outcome
 
     def save(self) -> Path | None:
         """Writes a checkpoint; its path, or None."""
@@ -279,17 +277,14 @@ class Attempts:
             f"median {rate(median)}."
         )
 
-    def _watch_loss(self) -> None:
+    def _watch_loss(self) -> Outcome:
         """Looks, a hundred times in a run, whether the loss can still become good."""
         total = self.total_steps
         if not total or self.num_steps % max(total // 100, 1) or self._is_lost:
-            return
+            return Outcome.STEPPED
         why = self.journal.reason_to_stop()
-        if why is None:
-            return
-        outcome = self.response.to_lost(why)
-        self._is_lost = outcome is None
-        if outcome is not None:
-            self._outcome = outcome
-            if outcome is Outcome.ROLLED_BACK:
-                self.num_steps = self.response.back_at
+        outcome = self.response.to_lost(why) if why else None
+        self._is_lost = bool(why) and outcome is None
+        if outcome is Outcome.ROLLED_BACK:
+            self.num_steps = self.response.back_at
+        return outcome or Outcome.STEPPED

@@ -162,7 +162,7 @@ class Journal:
         }
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """Writes the summary, and says in a line what became of the run."""
+        """Writes the summary."""
         self._live.end()
         if self._log is not None:
             self._log.close(summary)

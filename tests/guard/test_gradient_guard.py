@@ -347,3 +347,27 @@ def test_sharded_parameters_are_refused() -> None:
     model = FullyShardedDataParallel()
     with pytest.raises(BadInput, match=r"supports whole parameters \(single process, DDP\)"):
         GradientGuard(model, torch.optim.SGD(model.parameters(), 0.1))
+
+
+@pytest.mark.parametrize("policy", ["skip", "stop", "rollback"])
+def test_a_loss_that_cannot_come_back_is_said_by_the_judge_of_the_sweeps(
+    policy: str, tmp_path: Path
+) -> None:
+    """Far above its start and growing, yet finite."""
+    training = Training(
+        torch.optim.SGD, lr=1.0, total_steps=100, policy=policy, log=tmp_path, clip_norm=None
+    )
+    net = training.net
+    training.run(10)
+    outcomes = []
+    for number, (x, y) in enumerate(batches(60)):
+        outcomes.append(training.guard.step(mse(net, (x, y + 1e5 * 2.0**number))))
+        if not outcomes[-1].is_stepped:
+            break
+    kinds = [kind for _, kind, _ in training.guard.events]
+    expected = {"skip": "lost", "stop": "stopped", "rollback": "rollback"}[policy]
+    assert expected in kinds
+    message = next(m for _, kind, m in training.guard.events if kind == expected)
+    assert message.startswith("Loss stayed above 1.0e6 times its start")
+    last = {"skip": Outcome.STEPPED, "stop": Outcome.STOPPED, "rollback": Outcome.ROLLED_BACK}
+    assert outcomes[-1] is last[policy]

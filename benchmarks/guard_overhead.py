@@ -118,7 +118,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     rows = []
-    print(f"{'model':18} {'mode':22} {'plain ms':>9} {'added ms':>9} {'share':>7} {'with looks':>10}")
+    print(
+        f"{'model':18} {'mode':22} {'plain ms':>9} {'added ms':>9} {'share':>7} {'with looks':>10}"
+    )
     for case in args.models:
         for mode in args.modes:
             row = measure(case, mode, args.rounds, torch.device(args.device))

@@ -282,6 +282,11 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def as_json(line: Mapping[str, Any]) -> str:
     """A line as its file holds it, with its line break."""
+    try:
+        return json.dumps(line, allow_nan=False) + "\n"
+    except ValueError:
+        # Something is not finite, which is rare.
+        pass
     plain = without_nan(line)
     bad = {
         name: str(float(value))
@@ -290,4 +295,4 @@ def as_json(line: Mapping[str, Any]) -> str:
     }
     if bad:
         plain["not_finite"] = bad
-    return json.dumps(plain, allow_nan=False, separators=(", ", ": ")) + "\n"
+    return json.dumps(plain, allow_nan=False) + "\n"

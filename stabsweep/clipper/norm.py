@@ -50,7 +50,7 @@ class _PlainNorm(Twin):
     def clip_(self, named: Mapping[str, nn.Parameter], total: Tensor) -> Tensor:
         if math.isinf(self._limit):
             return torch.ones_like(total)
-        coefficient = clip_coefficient(total, torch.full_like(total, self._limit))
+        coefficient = (self._limit / (total + 1e-6)).clamp(max=1.0)
         scale_(named, coefficient)
         return coefficient
 

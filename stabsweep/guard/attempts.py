@@ -265,9 +265,11 @@ class Attempts:
 
     def _outlier(self, norm: float) -> str:
         """Why a norm is an outlier, in words; empty when it is none."""
+        if self.skip_outliers is None:
+            return ""
         norms = self.journal.columns.last("grad_norm", OUTLIER_WINDOW)
         norms = norms[np.isfinite(norms)]
-        if self.skip_outliers is None or len(norms) < OUTLIER_WINDOW // 4:
+        if len(norms) < OUTLIER_WINDOW // 4:
             return ""
         median = float(np.median(norms))
         if not norm > self.skip_outliers * median > 0:

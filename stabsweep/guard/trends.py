@@ -44,8 +44,8 @@ STUCK = 0.9
 """Share of a layer's entries that a step leaves as they are, in half precision. Ours: bfloat16
 rounds away an update below 1/256 of its weight; a healthy layer has most entries moving."""
 
-EVERY = 4
-"""Steps between two looks at growth, whose medians change slowly. Ours: it halves the cost."""
+EVERY = LEAST
+"""Steps between two looks at growth, whose medians change slowly."""
 
 PATIENCE = 3
 """Close looks in a row that must agree on a layer. Ours: one look may meet a batch without it."""

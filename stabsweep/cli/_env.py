@@ -120,11 +120,19 @@ def export(words: Sequence[str]) -> int:
     return OK
 
 
+def drift(words: Sequence[str]) -> int:
+    """Takes the numerical fingerprint of this machine, or compares it with another's."""
+    from stabsweep.cli import _drift
+
+    return _drift.drift(words)
+
+
 VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "snapshot": snapshot,
     "check": check,
     "diff": diff,
     "export": export,
+    "drift": drift,
 }
 """Second word -> what runs the words after it."""
 
@@ -133,6 +141,7 @@ USAGES: Mapping[str, str] = {
     "check": "stabsweep env check [FILE|DIR] [audit=true] [lock=DIR] [format=text|json|yaml]",
     "diff": "stabsweep env diff A B [all=true] [format=text|json|yaml]",
     "export": "stabsweep env export [DIR] [force=true]",
+    "drift": "stabsweep env drift [FILE] [-o FILE] [--against FILE] [picture=DIR] [device=auto]",
 }
 """Second word -> what may follow it."""
 

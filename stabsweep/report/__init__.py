@@ -6,6 +6,7 @@ from stabsweep.report.changes import change_table, changed, examples
 from stabsweep.report.conclusion import conclusion
 from stabsweep.report.draw_run import draw_run
 from stabsweep.report.draw_shifts import draw_shifts
+from stabsweep.report.drift_curves import DriftCurve, draw_drift, drift_info
 from stabsweep.report.edge_shifts import shift_info, shift_sentence, shift_table
 from stabsweep.report.figure import draw_report, save_figure
 from stabsweep.report.page import render_page
@@ -20,14 +21,17 @@ from stabsweep.report.watching import watcher
 
 __all__ = [
     "WIDTH",
+    "DriftCurve",
     "change_table",
     "changed",
     "conclusion",
     "counted",
+    "draw_drift",
     "draw_report",
     "draw_run",
     "draw_sharpness",
     "draw_shifts",
+    "drift_info",
     "entry",
     "events_of",
     "examples",

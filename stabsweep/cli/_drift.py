@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from stabsweep import config as configuration
 from stabsweep.cli._words import OK, check_format, print_answer, print_plain, whole
@@ -36,9 +37,11 @@ def drift(words: Sequence[str]) -> int:
             raise BadInput(f"{key}={options[key]} has no effect on {files[0]}, which is there")
     if options["picture"] and not against:
         raise BadInput(f"picture={options['picture']} shows a comparison: add --against FILE")
+    # Whatever is wrong with a file is said before anything is computed.
+    if out and (Path(out).is_dir() or not Path(out).absolute().parent.is_dir()):
+        raise BadInput(f"out={out} cannot be written: give a file in a folder that is there")
     from stabsweep import fingerprint
 
-    # Whatever is wrong with a file is said before anything is computed.
     there = fingerprint.read(against) if against else None
     if files:
         here = fingerprint.read(files[0])
@@ -57,7 +60,8 @@ def drift(words: Sequence[str]) -> int:
             print(fingerprint.summary(here))
             print(f"{'File':9}{out or 'none; -o FILE keeps it, to be compared with another'}")
         return OK
-    found = fingerprint.compare(here, there, against)
+    names = files[0] if files else "this machine", against
+    found = fingerprint.compare(here, there, names)
     paths = found.save(options["picture"]) if options["picture"] else []
     print_answer(found, form)
     if form == "text":

@@ -1,11 +1,11 @@
 """What a machine computes, to the last bit, and how that differs from another machine's."""
 
-from stabsweep.fingerprint.comparison import INVESTIGATE, Comparison, compare, summary
+from stabsweep.fingerprint.comparison import Comparison, compare
+from stabsweep.fingerprint.tables import summary
 from stabsweep.fingerprint.taken import Fingerprint, read, take
 from stabsweep.fingerprint.trainings import NUM_STEPS
 
 __all__ = [
-    "INVESTIGATE",
     "NUM_STEPS",
     "Comparison",
     "Fingerprint",

@@ -229,5 +229,10 @@ def _course_difference(
 
 
 def _trace(course: Course, num_steps: int) -> Trace:
-    curves = course.curves[:, :num_steps]
-    return Trace(*curves, course.initial_loss, course.blind_loss, num_steps, 0, course.displacement)
+    return Trace(
+        **dict(zip(CURVES, course.curves[:, :num_steps], strict=True)),
+        initial_loss=course.initial_loss,
+        blind_loss=course.blind_loss,
+        horizon=num_steps,
+        displacement=course.displacement,
+    )

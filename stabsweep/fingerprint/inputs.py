@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ BITS = 24
 """Bits of a number: as many as float32 holds, so that both precisions are given the same values."""
 
 
+@lru_cache(maxsize=64)
 def integers(name: str, count: int, bits: int = BITS) -> Array:
     """Integers in [0, 2^bits), int64, that depend on nothing but the arguments.
 
@@ -29,7 +31,9 @@ def integers(name: str, count: int, bits: int = BITS) -> Array:
     """
     key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:16], "little")
     raw = np.random.Philox(key=key).random_raw(count)
-    return (raw >> np.uint64(64 - bits)).astype(np.int64)
+    drawn = (raw >> np.uint64(64 - bits)).astype(np.int64)
+    drawn.setflags(write=False)  # It is kept, for the next who asks.
+    return drawn
 
 
 def signed(name: str, *shape: int) -> Tensor:

@@ -4,10 +4,10 @@
 
 The plain loop is what a user writes: `torch.optim.AdamW`, `clip_grad_norm_` at 1, the loss read
 once a step. The guard does that and checks, logs a line a step to a file, and looks closely every
-tenth step. Both loops train their own copy of the model on the same batches, step by step in turn, in one
-process; which one is first changes every round. Two figures: the median of the differences of
-neighbouring steps over the median plain step, without the tenth that are close looks, and the same
-with all steps' means (cut at the 95th percentile, against other processes) for the whole cost.
+tenth step. Both loops train their own copy of the model on the same batches, step by step in turn,
+in one process; which one is first changes every round. Two figures: the median of the differences
+of neighbouring steps over the median plain step, without the tenth that are close looks, and the
+same with all steps' means (cut at the 95th percentile, against other processes): the whole cost.
 """
 
 from __future__ import annotations

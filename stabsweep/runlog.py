@@ -271,8 +271,9 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 for name in CURVES:
                     if line.get(name, 0) is None:
                         line[name] = float(line.get("not_finite", {}).get(name, "nan"))
-                # Out of its old place as well: what follows a repeated attempt is repeated too.
-                lines.pop(line["attempt"], None)
+                if line.get("resumed"):
+                    # What had come after it is repeated as well, or was never made.
+                    lines = {n: old for n, old in lines.items() if n < line["attempt"]}
                 lines[line["attempt"]] = line
         except (ValueError, TypeError, KeyError, AttributeError):
             if number < len(texts) - 1:

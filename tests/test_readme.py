@@ -1,7 +1,7 @@
-"""The README keeps its promises: its Python runs, its pictures and links exist, CI runs its words.
+"""The README and the pages in docs keep their promises: Python runs, pictures and links exist.
 
-Python blocks run in order, in one namespace, in an empty folder. Keep them small there; what a
-reader should not wait for goes into an `sh` block.
+Python blocks of a page run in order, in one namespace, in an empty folder. Keep them small there;
+what a reader should not wait for goes into an `sh` block.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 README = Path(__file__).resolve().parents[1] / "README.md"
+PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
 TEST_MARK = "<!-- ci: test -->"
 
 
@@ -30,29 +31,32 @@ def blocks(text: str) -> list[Block]:
     return [Block(m[1], text.count("\n", 0, m.start(2)), m[2]) for m in found]
 
 
-def test_every_fence_is_closed_and_names_its_language() -> None:
-    text = README.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_fence_is_closed_and_names_its_language(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
     found = blocks(text)
     assert len(re.findall(r"^```", text, re.MULTILINE)) == 2 * len(found)
     assert {block.language for block in found} <= {"python", "sh", "text", "yaml", "json"}
 
 
-def test_python_blocks_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = [b for b in blocks(README.read_text(encoding="utf-8")) if b.language == "python"]
-    if not code:
-        pytest.skip("the README has no python block yet")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_run_in_order(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = [b for b in blocks(page.read_text(encoding="utf-8")) if b.language == "python"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     namespace: dict[str, object] = {"__name__": "readme"}
     for block in code:
-        tree = ast.increment_lineno(ast.parse(block.text, str(README)), block.line)
-        exec(compile(tree, str(README), "exec"), namespace)
+        tree = ast.increment_lineno(ast.parse(block.text, str(page)), block.line)
+        exec(compile(tree, str(page), "exec"), namespace)
 
 
-def test_links_and_pictures_exist() -> None:
-    text = README.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_pictures_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)
-    missing = [t for t in targets if "://" not in t and not (README.parent / t).exists()]
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
     assert not missing
 
 

@@ -78,6 +78,7 @@ class Attempts:
         self._look: CloseLook | None = None
         self._outcome = Outcome.ACCUMULATED
         self._is_lost = False
+        self._is_on_cpu = all(p.device.type == "cpu" for p in self.model.parameters())
         self._sizes: list[int] = []
         self._named: dict[str, nn.Parameter] = {}
         self._summary: dict[str, Any] | None = None
@@ -203,7 +204,8 @@ class Attempts:
     def _new_line(self) -> dict[str, Any]:
         line: dict[str, Any] = {"attempt": self.num_attempts, "step": self.num_steps}
         line["lr"] = float(self.optimizer.param_groups[0]["lr"])
-        if self.scaler:
+        # Reading it waits for the device.
+        if self.scaler and (self._is_on_cpu or self.num_attempts % self.watch_every == 0):
             line["scale"] = float(self.scaler.get_scale())
         return line
 
@@ -234,7 +236,8 @@ class Attempts:
             last = self.journal.columns.outcomes[1 - DEFAULTS.scale_window :]
             label = Outcome.SKIPPED_OVERFLOW.label
             skipped = [*(outcome == label for outcome in last), True]
-            self._outcome = self.response.to_overflow(self._where(), line["scale"], skipped)
+            line["scale"] = scale = float(self.scaler.get_scale())
+            self._outcome = self.response.to_overflow(self._where(), scale, skipped)
             return total
         columns, groups = self.journal.columns, self.optimizer.param_groups
         facts = inquire(

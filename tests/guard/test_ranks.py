@@ -99,3 +99,37 @@ def test_what_one_rank_meets_both_pass_over(tmp_path: Path, kind: str) -> None:
     names = sorted(os.listdir(tmp_path / "checkpoints"))
     assert names == ["step-00000000.pt", "step-00000004.pt", "step-00000008.pt"]
     assert len((tmp_path / "steps.jsonl").read_text().splitlines()) == 12
+
+
+SHARDED = """
+    import os, sys, torch, torch.distributed as dist
+    from torch import nn
+    from torch.distributed.fsdp import fully_shard
+    from stabsweep.errors import BadInput
+    from stabsweep.guard import GradientGuard
+    dist.init_process_group("gloo", rank=0, world_size=1)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
+    net = fully_shard(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1)), mesh=mesh)
+    try:
+        GradientGuard(net, torch.optim.SGD(net.parameters(), 0.1))
+    except BadInput as error:
+        print(error)
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_parameters_that_are_really_sharded_are_refused_in_a_line() -> None:
+    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    env |= {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SHARDED)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1, done.stdout
+    assert "parameter 0.weight is sharded (DTensor)" in done.stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,14 @@ MAX_CALLS = 64
 
 @dataclass(frozen=True)
 class Call:
-    """One forward pass of a model: what it was given, and what it may have drawn from.
+    """One forward pass: what it was given, and what it may have drawn from.
 
     Only references are kept, until the window ends: an input that is changed in place afterwards
     is looked at as it is then.
     """
 
+    name: str
+    module: nn.Module
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     generators: tuple[Tensor, ...]
@@ -58,6 +60,9 @@ class Forward:
 class Calls:
     """The forward passes of a model since the last `clear`.
 
+    A loop may call the model, or its parts one after another, as a training step in a framework
+    does: remembered are the outermost calls of the model and of its children.
+
     Args:
         model: the module that a training loop calls.
         before: called before each pass, e.g. to look closely at it.
@@ -74,11 +79,14 @@ class Calls:
         self._before, self._after = before, after
         self._calls: list[Call] = []
         self._is_repeating = False
+        self._inside: nn.Module | None = None
         self._device = _device_type(model)
-        self._hooks = [
-            model.register_forward_pre_hook(self._remember, with_kwargs=True),
-            model.register_forward_hook(self._end, always_call=True),
-        ]
+        self._hooks: list[Any] = []
+        for name, module in _called(model):
+            self._hooks += [
+                module.register_forward_pre_hook(self._remembering(name), with_kwargs=True),
+                module.register_forward_hook(self._end, always_call=True),
+            ]
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -93,32 +101,43 @@ class Calls:
         for hook in self._hooks:
             hook.remove()
 
-    def _remember(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        # An evaluation in between trains nothing.
-        if self._is_repeating or not module.training:
-            return
-        if len(self._calls) < MAX_CALLS:
-            device = self._device
-            self._calls.append(
-                Call(
-                    args,
-                    dict(kwargs),
-                    _generators(device),
-                    (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)),
-                    torch.is_grad_enabled(),
+    def _remembering(self, name: str) -> Callable[..., None]:
+        def remember(module: nn.Module, args: Any, kwargs: Any) -> None:
+            # An evaluation in between trains nothing.
+            if self._is_repeating or self._inside is not None or not module.training:
+                return
+            self._inside = module
+            if len(self._calls) < MAX_CALLS:
+                device = self._device
+                self._calls.append(
+                    Call(
+                        name,
+                        module,
+                        args,
+                        dict(kwargs),
+                        _generators(device),
+                        (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)),
+                        torch.is_grad_enabled(),
+                    )
                 )
-            )
-        self._before()
+            self._before()
 
-    def _end(self, *_: Any) -> None:
-        if not self._is_repeating:
+        return remember
+
+    def _end(self, module: nn.Module, *_: Any) -> None:
+        if not self._is_repeating and module is self._inside:
+            self._inside = None
             self._after()
 
     def inputs(self, number: int) -> list[BadTensor]:
-        """What of the input of a forward pass is not finite."""
+        """What of the input of a forward pass is not finite.
+
+        What a part of the model is given may come from another part: it is no input of the model.
+        """
         call = self._calls[number]
         tree = {**{str(i): arg for i, arg in enumerate(call.args)}, **call.kwargs}
-        return find_all_bad(tensors_in(tree, "input"))
+        given = tensors_in(tree, "input")
+        return find_all_bad((place, t) for place, t in given if not call.name or t.grad_fn is None)
 
     @torch.no_grad()
     def repeat(self, number: int) -> Forward:
@@ -127,7 +146,8 @@ class Calls:
         Weights must be as they were in it. Random numbers, autocast and buffers are as they were,
         and nothing is changed by it. It misleads where a module keeps a state outside its buffers.
         """
-        call, model = self._calls[number], _plain(self._model)
+        call = self._calls[number]
+        model = _plain(call.module)
         order: list[str] = []
         found: list[tuple[str, str, list[BadTensor], float]] = []
 
@@ -140,7 +160,8 @@ class Calls:
 
             return hook
 
-        hooks = [module.register_forward_hook(look(name)) for name, module in model.named_modules()]
+        named = model.named_modules(prefix=call.name)
+        hooks = [module.register_forward_hook(look(name)) for name, module in named]
         buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
         device, error = self._device, ""
         enabled, dtype = call.autocast
@@ -159,6 +180,22 @@ class Calls:
         name, kind, bad, largest = found[0] if found else (None, "", [], 0.0)
         inputs = tuple(self.inputs(number))
         return Forward(tuple(order), inputs, name, kind, tuple(bad), largest, error)
+
+
+def _called(model: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """What a loop may call: a model and its children; of a list, which nobody calls, its items.
+
+    Parts without parameters are left out: a metric would count a repeated call. What lies below a
+    wrapper is not called by a loop, and hooks in a compiled model would break its graph.
+    """
+    is_list = isinstance(model, nn.ModuleList | nn.ModuleDict)
+    if not is_list:
+        yield name, model
+    if (not name or is_list) and type(model).__name__ not in _WRAPPERS:
+        for child_name, child in model.named_children():
+            if next(child.parameters(), None) is not None:
+                path = f"{name}.{child_name}" if name else child_name
+                yield from _called(child, path)
 
 
 def _plain(model: nn.Module) -> nn.Module:

@@ -47,6 +47,7 @@ class Attempts:
         num_steps, num_attempts: updates made, attempts ended.
         losses, batches: of the window so far.
         diagnosis: of the last attempt that was not finite.
+        norm: gradient norm of the last attempt before clipping, a scalar on its device.
     """
 
     model: nn.Module
@@ -68,6 +69,7 @@ class Attempts:
     losses: list[Tensor] = field(default_factory=list)
     batches: list[Any] = field(default_factory=list)
     diagnosis: Diagnosis | None = None
+    norm: Tensor | None = None
 
     def __post_init__(self) -> None:
         self.entries = Entries(self.journal.write)
@@ -103,6 +105,7 @@ class Attempts:
             self._unscale()
         norms_N = norms_of([p.grad for p in named.values() if p.grad is not None])
         total, wide = torch.linalg.vector_norm(norms_N), on_host_type(norms_N.device)
+        self.norm = total
         loss = self.losses[0] if len(self.losses) == 1 else torch.stack(self.losses).mean()
         self._numbers, self._outcome, self._look = [], Outcome.STEPPED, None
         numbers = torch.stack([loss.to(total.device, wide), total.to(wide)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,7 +60,8 @@ class GradientGuard:
         scaler: a `torch.amp.GradScaler`. Nobody else may unscale.
         accumulate: batches of one step; the loss of each is divided by it.
         log: folder for the lines, the checkpoints and the summary of the run.
-        resume: goes on with the last checkpoint in `log`, where there is one.
+        resume: goes on with the last checkpoint in `log`, where there is one; or the `state_dict`
+            of an earlier guard, where somebody else has put back model, optimizer and all.
         total_steps: updates that the run is to make, if known: for the verdict and the terminal.
         initial_loss, blind_loss: loss before training, and of the best predictor that ignores its
             input, if known: for the verdict.
@@ -79,7 +79,7 @@ class GradientGuard:
         objects: name -> anything else with `state_dict` and `load_state_dict` that belongs into a
             checkpoint, such as a stateful loader: then data go back too.
         tensorboard: whether scalars go there; None: where it is installed and `log` is given.
-        progress: `auto`, `live`, `plain` or `off`.
+        progress: `auto`, `live`, `plain`, `events` or `off`.
         about: more plain values that `run.yaml` is to keep.
 
     Raises:
@@ -98,7 +98,7 @@ class GradientGuard:
         scaler: Any = None,
         accumulate: int = 1,
         log: str | Path | None = None,
-        resume: bool = False,
+        resume: bool | Mapping[str, Any] = False,
         total_steps: int | None = None,
         initial_loss: float | None = None,
         blind_loss: float | None = None,
@@ -116,20 +116,10 @@ class GradientGuard:
         progress: str = "auto",
         about: Mapping[str, Any] | None = None,
     ) -> None:
+        given = dict(locals())
         options.check_model(model, optimizer, scheduler, scaler)
-        options.check_counts(
-            accumulate=accumulate,
-            check_every=check_every,
-            watch_every=watch_every,
-            max_consecutive_skips=max_consecutive_skips,
-            checkpoint_every=checkpoint_every,
-            keep=keep,
-            max_rollbacks=max_rollbacks,
-            total_steps=total_steps,
-        )
-        options.check_policy(policy, check_every, log)
-        options.check_factor("skip_outliers", skip_outliers, 1, math.inf)
-        options.check_factor("rollback_factor", rollback_factor, 0, 1)
+        options.check_counts(accumulate=accumulate)
+        options.check_values(given)
         twin, clipping = options.make_clipper(clip_norm, clipper)
         self._accumulate = accumulate
         # One that is switched off passes everything through.
@@ -161,7 +151,12 @@ class GradientGuard:
             max_rollbacks,
             journal.event,
         )
-        found = recovery.resume() if resume else None
+        if isinstance(resume, Mapping):
+            found = (int(resume["num_steps"]), int(resume["num_attempts"]))
+            recovery.adopt(found[0], int(resume["num_rollbacks"]))
+            twin.load_state_dict(resume["clipper"])
+        else:
+            found = recovery.resume() if resume else None
         journal.open((found or (0, 0))[1] if resume else None)
         self._attempts = Attempts(
             model,
@@ -180,7 +175,7 @@ class GradientGuard:
             total_steps,
             *(found or (0, 0)),
         )
-        if policy == "rollback" and found is None:
+        if policy == "rollback" and (found is None or isinstance(resume, Mapping)):
             self.save()
         # A loop that forgets to close has its summary all the same.
         self._close = weakref.finalize(self, self._attempts.close)
@@ -274,6 +269,16 @@ class GradientGuard:
         return list(self._attempts.journal.columns.events)
 
     @property
+    def grad_norm(self) -> Tensor | None:
+        """Gradient norm of the last attempt before clipping, a scalar on its device."""
+        return self._attempts.norm
+
+    @property
+    def clip_share(self) -> float:
+        """Share of the last 200 attempts whose gradient was clipped."""
+        return self._attempts.journal.clip_share
+
+    @property
     def reason(self) -> str:
         """Why training was stopped; empty while it goes on."""
         return self._attempts.response.reason
@@ -287,6 +292,27 @@ class GradientGuard:
         """What training did so far, by the judge of the sweeps; None before the first step."""
         self._attempts.entries.fetch()
         return self._attempts.journal.judge(failed=self.is_stopped)
+
+    def unfit(self) -> str:
+        """What of weights and optimizer state is not finite, in words; empty when all is.
+
+        It reads them all. With several processes all must ask.
+        """
+        found = self._attempts.recovery.unfit()
+        return "" if found is None else str(found)
+
+    def event(self, kind: str, message: str) -> None:
+        """Writes down something that happened around the guard, and shows it."""
+        self._attempts.journal.event(kind, message)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counters and the clipper's memory, for `resume` of a later guard."""
+        return {
+            "num_steps": self.num_steps,
+            "num_attempts": self.num_attempts,
+            "num_rollbacks": self._attempts.recovery.num_rollbacks,
+            "clipper": self._attempts.clipper.state_dict(),
+        }
 
     def save(self) -> Path | None:
         """Writes a checkpoint into `log`, verified finite; None where there is nothing to keep."""

@@ -97,9 +97,15 @@ class Journal:
             line["loss"],
             line["lr"],
             line["grad_norm"],
-            float(np.mean(self.columns.last("clip_coef", CLIP_WINDOW) < 1)),
+            self.clip_share,
             found.verdict.label if found else "",
         )
+
+    @property
+    def clip_share(self) -> float:
+        """Share of the last attempts whose gradient was clipped."""
+        last = self.columns.last("clip_coef", CLIP_WINDOW)
+        return float(np.mean(last < 1)) if len(last) else 0.0
 
     def judge(self, failed: bool = False, thinned: bool = False) -> Judgement | None:
         """The verdict on the run so far, by the judge of the sweeps; None before a first step.

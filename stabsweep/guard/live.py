@@ -11,8 +11,9 @@ from stabsweep.errors import unknown
 from stabsweep.numerals import loss as loss_text
 from stabsweep.numerals import rate, share
 
-MODES = ("auto", "live", "plain", "off")
-"""`auto` is a line that renews itself on a terminal, and events alone where there is none."""
+MODES = ("auto", "live", "plain", "events", "off")
+"""`auto` is a line that renews itself on a terminal, and events alone where there is none; `events`
+is for a run whose framework has a line of its own."""
 
 LIVE_SECONDS, PLAIN_SECONDS = 0.25, 30.0
 """How often a line is renewed, or a new one printed. Ours: as fast as one can read; and few enough
@@ -39,7 +40,10 @@ class LiveLine:
         self._stream = sys.stderr if stream is None else stream
         is_terminal = self._stream.isatty()
         self._is_silent = mode == "off"
-        self._mode = ("live" if is_terminal else "off") if mode == "auto" else mode
+        # Somebody else's line may not have ended.
+        self._begin = "\n" if mode == "events" and is_terminal else ""
+        quiet = {"auto": "live" if is_terminal else "off", "events": "off"}
+        self._mode = quiet.get(mode, mode)
         self._total_steps = total_steps
         self._shown = -1e9
         self._is_open = False
@@ -73,7 +77,7 @@ class LiveLine:
         """Prints a line that stays."""
         if not self._is_silent:
             self.end()
-            print(message, file=self._stream, flush=True)
+            print(f"{self._begin}{message}", file=self._stream, flush=True)
 
     def end(self) -> None:
         """Leaves the line as it is, and begins another."""

@@ -11,12 +11,25 @@ from torch import nn
 
 from stabsweep import clipper as clippers
 from stabsweep.errors import BadInput, unknown
+from stabsweep.guard.live import MODES
 from stabsweep.guard.ranks import check_plain
 from stabsweep.limits import check_count
 
 POLICIES = ("warn", "skip", "rollback", "stop")
 """What is done about an attempt that is not finite: say so and step all the same, pass over it, go
 back to the last verified checkpoint, or end the training."""
+
+
+COUNTS = (
+    "check_every",
+    "watch_every",
+    "max_consecutive_skips",
+    "checkpoint_every",
+    "keep",
+    "max_rollbacks",
+    "total_steps",
+)
+"""Arguments of a guard that are whole numbers of at least 1."""
 
 
 def check_policy(policy: object, check_every: int, log: object) -> None:
@@ -46,6 +59,24 @@ def check_counts(**counts: int | None) -> None:
     for key, value in counts.items():
         if value is not None:
             check_count(key, value)
+
+
+def check_values(given: Mapping[str, Any]) -> None:
+    """Nothing, if the arguments of a guard other than its parts can be used, as far as is known.
+
+    Args:
+        given: every argument with a plain value, by name.
+
+    Raises:
+        BadInput: one cannot.
+    """
+    check_counts(**{key: given[key] for key in COUNTS})
+    check_policy(given["policy"], given["check_every"], given["log"])
+    check_factor("skip_outliers", given["skip_outliers"], 1, math.inf)
+    check_factor("rollback_factor", given["rollback_factor"], 0, 1)
+    if given["progress"] not in MODES:
+        raise unknown("progress", given["progress"], MODES)
+    make_clipper(given["clip_norm"], given["clipper"])
 
 
 def check_factor(key: str, value: float | None, low: float, high: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stabsweep.guard.checkpoint import Checkpoints
+from stabsweep.guard.finding import BadTensor
 from stabsweep.guard.ranks import Ranks
 from stabsweep.guard.state import TrainingState
 from stabsweep.numerals import plural, rate
@@ -43,9 +44,9 @@ class Recovery:
         """Writes a checkpoint, if weights and optimizer state are finite; None if not."""
         if self._checkpoints is None:
             return None
-        unfit = [bad for bad in self._ranks.gather(self._state.unfit()) if bad is not None]
-        if unfit:
-            self._event("checkpoint", f"no checkpoint at step {step}: {unfit[0]} is not finite")
+        unfit = self.unfit()
+        if unfit is not None:
+            self._event("checkpoint", f"no checkpoint at step {step}: {unfit} is not finite")
             return None
         states = self._state.take()
         path = None
@@ -53,6 +54,17 @@ class Recovery:
             counts = {"step": step, "attempt": attempt, "num_rollbacks": self.num_rollbacks}
             path = self._checkpoints.save({**counts, **states})
         return path
+
+    def unfit(self) -> BadTensor | None:
+        """What of weights and optimizer state is not finite on a process; all must ask."""
+        found = self._ranks.gather(self._state.unfit())
+        return next((bad for bad in found if bad is not None), None)
+
+    def adopt(self, step: int, num_rollbacks: int) -> None:
+        """Goes on where somebody else has put everything back to."""
+        self.num_rollbacks = num_rollbacks
+        if self._checkpoints is not None and self._ranks.is_first:
+            self._checkpoints.remove_after(step)
 
     def resume(self) -> tuple[int, int] | None:
         """Puts everything back as the last checkpoint has it; its step and attempt, if any."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -106,6 +107,8 @@ class Calls:
             # An evaluation in between trains nothing.
             if self._is_repeating or self._inside is not None or not module.training:
                 return
+            if _is_redirected(module):
+                return
             self._inside = module
             if len(self._calls) < MAX_CALLS:
                 device = self._device
@@ -196,6 +199,15 @@ def _called(model: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]
             if next(child.parameters(), None) is not None:
                 path = f"{name}.{child_name}" if name else child_name
                 yield from _called(child, path)
+
+
+def _is_redirected(module: nn.Module) -> bool:
+    """Whether the call leads to another method, as Lightning leads DDP's to `training_step`.
+
+    It could not be repeated. A wrapper of the module's own forward says what it wraps.
+    """
+    forward = vars(module).get("forward")
+    return isinstance(forward, FunctionType) and not hasattr(forward, "__wrapped__")
 
 
 def _plain(model: nn.Module) -> nn.Module:

@@ -253,9 +253,9 @@ class Attempts:
             self.num_steps,
             self.ranks.rank,
         )
-        # Averaged gradients are bad on all ranks; the one whose data or loss was bad knows why.
+        # Averaged gradients are bad on all ranks; the one whose data, layer or loss was knows why.
         known = (found for found in self.ranks.gather(facts) if found.is_hit)
-        self.diagnosis = diagnose(min(known, key=lambda f: (not f.inputs, f.is_loss_finite)))
+        self.diagnosis = diagnose(max(known, key=lambda found: found.num_clues))
         where = self._where(self.diagnosis.micro_batch)
         is_scaled = self.scaler is not None
         self._outcome = self.response.to_hit(self.diagnosis, where, is_scaled)

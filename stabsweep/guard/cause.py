@@ -122,6 +122,12 @@ class Facts:
         """Whether something was not finite on this process."""
         return bool(self.gradients) or not self.is_loss_finite
 
+    @property
+    def num_clues(self) -> int:
+        """How much of it lies before the backward pass: input, module, loss."""
+        is_module = self.forward is not None and self.forward.module is not None
+        return bool(self.inputs) + is_module + (not self.is_loss_finite)
+
 
 def diagnose(facts: Facts) -> Diagnosis:
     """The cause, from what was seen; the first line that holds decides.

@@ -212,9 +212,9 @@ class Attempts:
             line["scale"] = float(self.scaler.get_scale())
         return line
 
-    def _before_forward(self) -> None:
+    def _before_forward(self, called: str) -> None:
         if self.num_attempts % self.watch_every == 0 and not self.losses:
-            self._logits.begin()
+            self._logits.begin(called)
 
     def _unscale(self) -> None:
         assert self.scaler is not None

@@ -66,14 +66,14 @@ class Calls:
 
     Args:
         model: the module that a training loop calls.
-        before: called before each pass, e.g. to look closely at it.
+        before: told of what is called, before each pass, e.g. to look closely at it.
         after: called after it, whatever became of it.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        before: Callable[[], None] = lambda: None,
+        before: Callable[[str], None] = lambda _: None,
         after: Callable[[], None] = lambda: None,
     ) -> None:
         self._model = model
@@ -123,7 +123,7 @@ class Calls:
                         torch.is_grad_enabled(),
                     )
                 )
-            self._before()
+            self._before(name)
 
         return remember
 

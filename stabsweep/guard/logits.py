@@ -37,13 +37,18 @@ class Logits:
         self._hooks: list[Any] = []
         self._mode: _Watch | None = None
 
-    def begin(self) -> None:
-        """Looks at what follows."""
+    def begin(self, called: str = "") -> None:
+        """Looks at what follows.
+
+        Args:
+            called: name of the module that is just being called.
+        """
         if self._mode is not None:
             return
+        self._path.append(called)
         for name, module in self._model.named_modules():
-            # Not on the model itself, whose hooks are at work when these are taken off again.
-            if name:
+            # Not on what is called itself, whose hooks are at work when these are taken off again.
+            if name != called:
                 self._hooks += [
                     module.register_forward_pre_hook(self._enter(name)),
                     module.register_forward_hook(self._leave, always_call=True),
@@ -60,10 +65,10 @@ class Logits:
         if self._mode is not None:
             self._mode.__exit__(None, None, None)
             self._mode = None
+        self._path.clear()
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
-        self._path.clear()
 
     def take(self) -> dict[str, Tensor]:
         """Layer -> largest logit as a scalar on its device, since the last call."""

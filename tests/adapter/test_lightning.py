@@ -151,7 +151,10 @@ def test_a_batch_that_is_not_finite_changes_nothing_and_is_named() -> None:
     assert rates(module) == [1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 11]
     found = guard.guard.diagnosis
     assert found.cause.label == "data" and found.inputs[0].name == "batch[0]"
-    assert [(at, kind) for at, kind, _ in guard.guard.events] == [(0, "clipping"), (5, "not_finite")]
+    assert [(at, kind) for at, kind, _ in guard.guard.events] == [
+        (0, "clipping"),
+        (5, "not_finite"),
+    ]
     assert (guard.guard.num_steps, guard.guard.num_attempts) == (STEPS - 1, STEPS)
 
 

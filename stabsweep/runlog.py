@@ -22,6 +22,7 @@ A run that goes on after it was killed repeats some attempts: the later line hol
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from array import array
@@ -168,9 +169,14 @@ class RunLog:
         self._file.write(as_json(line))
         self._file.flush()
 
+    def release(self) -> None:
+        """Closes the file; what is not on the disk yet may be lost."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+
     def close(self, summary: Mapping[str, Any]) -> None:
         """Writes the summary and closes the file."""
-        self._file.close()
+        self.release()
         save_yaml(self.folder / SUMMARY, without_nan(summary))
 
 

@@ -72,7 +72,8 @@ class Attempts:
     norm: Tensor | None = None
 
     def __post_init__(self) -> None:
-        self.entries = Entries(self.journal.write)
+        self._is_late = not all(p.device.type == "cpu" for p in self.model.parameters())
+        self.entries = Entries(self.journal.write, self._is_late)
         self._logits = Logits(self.model)
         self._calls = Calls(self.model, before=self._before_forward, after=self._logits.end)
         self._line: dict[str, Any] = {}
@@ -80,7 +81,6 @@ class Attempts:
         self._look: CloseLook | None = None
         self._outcome = Outcome.ACCUMULATED
         self._is_lost = False
-        self._is_on_cpu = all(p.device.type == "cpu" for p in self.model.parameters())
         self._sizes: list[int] = []
         self._named: dict[str, nn.Parameter] = {}
         self._summary: dict[str, Any] | None = None
@@ -208,7 +208,7 @@ class Attempts:
         line: dict[str, Any] = {"attempt": self.num_attempts, "step": self.num_steps}
         line["lr"] = float(self.optimizer.param_groups[0]["lr"])
         # Reading it waits for the device.
-        if self.scaler and (self._is_on_cpu or self.num_attempts % self.watch_every == 0):
+        if self.scaler and not (self._is_late and self.num_attempts % self.watch_every):
             line["scale"] = float(self.scaler.get_scale())
         return line
 

@@ -49,16 +49,21 @@ class Checkpoints:
         """Writes a state, which has a `step`; the oldest files beyond `keep` are removed.
 
         Raises:
-            OSError: it cannot be written; the others are as they were.
+            OSError, RuntimeError: it cannot be written; the others are as they were.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"step-{state['step']:08d}.pt"
         part = path.with_name(f".{path.name}.part")
-        with open(part, "wb") as file:
-            torch.save({"format": FORMAT, **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        try:
+            with open(part, "wb") as file:
+                torch.save({"format": FORMAT, **state}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
+        except (OSError, RuntimeError):
+            # It would take the room that is missing.
+            part.unlink(missing_ok=True)
+            raise
         _sync(self.folder)
         for old in [p for p in self.paths() if p != path][: -self.keep + 1 or None]:
             old.unlink(missing_ok=True)
@@ -84,12 +89,6 @@ class Checkpoints:
                 continue
             return state
         return None
-
-    def remove_after(self, step: int) -> None:
-        """Removes the checkpoints of later steps: training went back behind them."""
-        for path in self.paths():
-            if step_of(path) > step:
-                path.unlink(missing_ok=True)
 
 
 def step_of(path: Path) -> int:

@@ -52,16 +52,20 @@ class Entries:
 
     Args:
         write: called with each line that is complete, in order, and the unmoved weights.
+        is_late: whether numbers wait for the next transfer, as those of a GPU do; on a CPU there is
+            nothing to wait for.
     """
 
-    def __init__(self, write: Callable[[dict[str, Any], Mapping[str, float]], None]) -> None:
-        self._write = write
+    def __init__(
+        self, write: Callable[[dict[str, Any], Mapping[str, float]], None], is_late: bool
+    ) -> None:
+        self._write, self._is_late = write, is_late
         self._waiting: list[Entry] = []
 
     def add(self, entry: Entry) -> None:
-        """One more; on a CPU there is nothing to wait for."""
+        """One more."""
         self._waiting.append(entry)
-        if entry.numbers.device.type == "cpu":
+        if not self._is_late:
             self.fetch()
 
     def fetch(self, now: Tensor | None = None) -> list[float]:

@@ -82,12 +82,22 @@ class Journal:
         if self._resumed:
             line["resumed"], self._resumed = True, False
         self.columns.append(line)
-        if self._log is not None:
-            self._log.append({**line, "seconds": round(time.monotonic() - self._began, 3)})
+        self._keep({**line, "seconds": round(time.monotonic() - self._began, 3)})
         if self._board is not None:
             _to_board(self._board, line)
         if self._live.is_due:
             self.show(line)
+
+    def _keep(self, line: Mapping[str, Any]) -> None:
+        """Writes a line into the folder; a disk that is full ends the log, not the training."""
+        if self._log is None:
+            return
+        try:
+            self._log.append(line)
+        except OSError as error:
+            self._log.release()
+            self._log = None
+            self.event("log", f"the log ends here, training goes on: {error.strerror or error}")
 
     def show(self, line: Mapping[str, Any]) -> None:
         """Renews the terminal's line."""
@@ -171,7 +181,10 @@ class Journal:
         """Writes the summary."""
         self._live.end()
         if self._log is not None:
-            self._log.close(summary)
+            try:
+                self._log.close(summary)
+            except OSError as error:
+                self._live.say(f"stabsweep: no summary was written: {error.strerror or error}")
             self._log = None
         if self._board is not None:
             self._board.close()

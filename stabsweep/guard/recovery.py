@@ -52,7 +52,12 @@ class Recovery:
         path = None
         if self._ranks.is_first:
             counts = {"step": step, "attempt": attempt, "num_rollbacks": self.num_rollbacks}
-            path = self._checkpoints.save({**counts, **states})
+            try:
+                path = self._checkpoints.save({**counts, **states})
+            except (OSError, RuntimeError) as error:
+                # torch raises its own when a disk is full. Those before are as they were.
+                why = getattr(error, "strerror", None) or str(error).split("\n")[0][:120]
+                self._event("checkpoint", f"no checkpoint at step {step}: {why}")
         return path
 
     def unfit(self) -> BadTensor | None:

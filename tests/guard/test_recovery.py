@@ -216,3 +216,32 @@ def test_a_kill_in_the_middle_of_a_checkpoint_loses_nothing(tmp_path: Path) -> N
     run = read_run(cut)
     assert run.columns["step"].tolist() == list(range(30))
     assert sorted(os.listdir(tmp_path / "cut" / "checkpoints"))[0].startswith("step-")
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("torn")])
+def test_a_full_disk_ends_checkpoints_and_log_but_no_training(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(log=tmp_path, checkpoint_every=4)
+    training.run(5)
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(torch, "save", fail)
+    training.run(5)
+    assert training.guard.num_steps == 10
+    assert os.listdir(tmp_path / "checkpoints") == ["step-00000004.pt"]
+    messages = [message for _, kind, message in training.guard.events if kind == "checkpoint"]
+    assert messages == [f"no checkpoint at step 8: {getattr(error, 'strerror', None) or error}"]
+    monkeypatch.undo()
+    if isinstance(error, OSError):
+        journal = training.guard._attempts.journal
+        assert journal._log is not None
+        monkeypatch.setattr(journal._log, "append", fail)
+        training.run(5)
+        training.guard.close()
+        assert training.guard.num_steps == 15
+        assert len(lines_of(tmp_path)) == 10, "what was written is kept"
+        said = [m for _, kind, m in training.guard.events if kind == "log"]
+        assert said == ["the log ends here, training goes on: No space left on device"]

@@ -69,3 +69,52 @@ def test_auto_takes_the_gpu():
     torch.cuda.reset_peak_memory_stats()
     stabsweep.sweep("mlp", "digits", SPACE, **COMMON)
     assert torch.cuda.max_memory_allocated() > 0
+
+
+@pytest.mark.parametrize("check_every, expected", [(1, 20), (10, 2)])
+def test_a_guard_waits_for_the_gpu_once_a_check_at_most(check_every, expected, tmp_path):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    net.cuda()
+    guard = stabsweep.GradientGuard(
+        net,
+        torch.optim.AdamW(net.parameters(), 1e-2),
+        clip_norm=1.0,
+        log=tmp_path,
+        check_every=check_every,
+        policy="warn",
+        progress="off",
+        tensorboard=False,
+    )
+    inputs = torch.randn(20, 32, 8, device="cuda")
+    guard.step(net(inputs[0]).square().mean())
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with pytest.warns(UserWarning, match="synchronizing") as waits:
+            for x in inputs:
+                guard.step(net(x).square().mean())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len(waits) <= expected
+    guard.close()
+    assert len((tmp_path / "steps.jsonl").read_text().splitlines()) == 21
+
+
+def test_a_guard_skips_on_the_gpu_under_a_scaler(tmp_path):
+    torch.manual_seed(0)
+    net = torch.nn.Linear(8, 1).cuda()
+    scaler = torch.amp.GradScaler("cuda", init_scale=2.0**40)
+    guard = stabsweep.GradientGuard(
+        net, torch.optim.AdamW(net.parameters(), 1e-3), scaler=scaler, progress="off"
+    )
+    seen = []
+    for _ in range(40):
+        with torch.autocast("cuda", torch.float16):
+            loss = net(torch.randn(32, 8, device="cuda")).square().mean()
+        seen.append(guard.step(loss))
+    assert seen[0] is stabsweep.Outcome.SKIPPED_OVERFLOW and seen[-1].is_stepped
+    before = net.weight.detach().clone()
+    broken = torch.full((4, 8), float("nan"), device="cuda")
+    assert guard.step(net(broken).mean()).is_skipped
+    assert torch.equal(before, net.weight)
+    assert guard.diagnosis.cause.name == "DATA"

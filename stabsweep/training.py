@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -210,9 +213,9 @@ def train(
             "predicted": prediction.as_dict() if prediction else None,
         },
     )
-    order, interrupted = starts.order(trial), False
-    try:
-        while guard.num_steps < horizon and not guard.is_stopped:
+    order = starts.order(trial)
+    with _asked_to_stop() as is_asked:
+        while guard.num_steps < horizon and not guard.is_stopped and not is_asked():
             number = position.num_batches
             position.num_batches += 1
             index_B = order.index(number, number + 1)[0].to(setup.device)
@@ -220,8 +223,8 @@ def train(
                 seed_generators(setup.device, seed, TRAIN_NOISE, number)
                 batch = setup.task.batch(index_B)
                 guard.step(setup.loss(module, batch), batch)
-    except KeyboardInterrupt:
-        interrupted = True
+        interrupted = is_asked()
+    if interrupted:
         guard.save()
     found = guard.verdict()
     more = {}
@@ -230,6 +233,31 @@ def train(
         more["predicted"] = {**prediction.as_dict(), "compared": compared}
     values = guard.close(**more)
     return Training(subject, lr, found, values, prediction, Path(folder), interrupted)
+
+
+@contextlib.contextmanager
+def _asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """A context in which Ctrl-C lets the step end; it gives what tells whether there was one.
+
+    So a checkpoint is of a whole step. The second Ctrl-C interrupts at once.
+    """
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def ask(number: int, frame: Any) -> None:
+        asked.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    # Where it is ignored, as in a job of a shell, it stays so.
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _clipper(asked: Mapping[str, Any], setup: Setup, trial: Trial) -> dict[str, Any]:

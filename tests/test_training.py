@@ -150,8 +150,9 @@ def test_the_template_survives_an_injected_failure(
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_goes_on_bit_by_bit(tmp_path: Path) -> None:
-    """A real process, killed with -9 while it trains, and `train resume=DIR`."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill", "ctrl-c"])
+def test_a_run_that_is_ended_goes_on_bit_by_bit(number: signal.Signals, tmp_path: Path) -> None:
+    """A real process, ended while it trains, and `train resume=DIR`."""
     command = ["train", "model=mlp", "lr=1e-2", "optimizer=adamw", "horizon=120"]
     command += ["model.width=16", "checkpoint_every=10", "progress=off"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -162,6 +163,8 @@ def test_a_run_that_is_killed_goes_on_bit_by_bit(tmp_path: Path) -> None:
             cwd=Path(__file__).parents[1],
             env=env,
             stdout=subprocess.DEVNULL,
+            # A job of a shell ignores Ctrl-C, and so would its child.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
     cut, whole = tmp_path / "cut", tmp_path / "whole"
@@ -171,10 +174,11 @@ def test_a_run_that_is_killed_goes_on_bit_by_bit(tmp_path: Path) -> None:
     while not (steps.exists() and steps.read_bytes().count(b"\n") > 44):
         assert process.poll() is None and time.monotonic() < until
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    killed_at = steps.read_bytes().count(b"\n")
-    assert killed_at < 120 and not (cut / "summary.yaml").exists()
+    process.send_signal(number)
+    code = process.wait()
+    assert code == (130 if number is signal.SIGINT else -signal.SIGKILL)
+    assert steps.read_bytes().count(b"\n") < 120
+    assert (cut / "summary.yaml").exists() == (number is signal.SIGINT)
     assert start("train", f"resume={cut}", "progress=off").wait() == 0
     assert start(*command, f"out={whole}").wait() == 0
     assert all(map(torch.equal, weights_of(cut), weights_of(whole)))

@@ -90,6 +90,12 @@ class Checkpoints:
             return state
         return None
 
+    def remove_after(self, step: int) -> None:
+        """Removes the checkpoints of later steps: training goes on from before them."""
+        for path in self.paths():
+            if step_of(path) > step:
+                path.unlink(missing_ok=True)
+
 
 def step_of(path: Path) -> int:
     """The step that a checkpoint was written at."""

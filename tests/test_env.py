@@ -186,4 +186,5 @@ def test_help_names_every_sub_verb(capsys: pytest.CaptureFixture[str]) -> None:
         "check",
         "diff",
         "export",
+        "drift",
     ]

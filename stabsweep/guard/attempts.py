@@ -27,6 +27,7 @@ from stabsweep.guard.outcome import Outcome
 from stabsweep.guard.ranks import Ranks, on_host_type
 from stabsweep.guard.recovery import Recovery
 from stabsweep.guard.response import Response
+from stabsweep.guard.wrapping import unwrapped
 from stabsweep.numerals import plural, rate
 from stabsweep.records import CURVES
 
@@ -198,7 +199,7 @@ class Attempts:
         trained = {id(p): p for group in self.optimizer.param_groups for p in group["params"]}
         named = {
             name: parameter
-            for name, parameter in self.model.named_parameters()
+            for name, parameter in unwrapped(self.model).named_parameters()
             if trained.pop(id(parameter), None) is not None
         }
         self._named = {**named, **{f"optimizer.{n}": p for n, p in enumerate(trained.values())}}

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stabsweep.guard.finding import BadTensor, find_all_bad, tensors_in
+from stabsweep.guard.wrapping import is_compiled, is_wrapper, unwrapped
 
 MAX_CALLS = 64
 """Forward passes that are remembered in one window; ours: more are no accumulation any more."""
@@ -150,7 +151,8 @@ class Calls:
         and nothing is changed by it. It misleads where a module keeps a state outside its buffers.
         """
         call = self._calls[number]
-        model = _plain(call.module)
+        # A rank must not talk to others while it looks, and nothing need be compiled for it.
+        model = unwrapped(call.module)
         order: list[str] = []
         found: list[tuple[str, str, list[BadTensor], float]] = []
 
@@ -191,10 +193,13 @@ def _called(model: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]
     Parts without parameters are left out: a metric would count a repeated call. What lies below a
     wrapper is not called by a loop, and hooks in a compiled model would break its graph.
     """
+    if is_compiled(model) and not is_wrapper(model):
+        # Compiled in place: its hooks would be compiled, too.
+        return
     is_list = isinstance(model, nn.ModuleList | nn.ModuleDict)
     if not is_list:
         yield name, model
-    if (not name or is_list) and type(model).__name__ not in _WRAPPERS:
+    if (not name or is_list) and not is_wrapper(model):
         for child_name, child in model.named_children():
             if next(child.parameters(), None) is not None:
                 path = f"{name}.{child_name}" if name else child_name
@@ -208,18 +213,6 @@ def _is_redirected(module: nn.Module) -> bool:
     """
     forward = vars(module).get("forward")
     return isinstance(forward, FunctionType) and not hasattr(forward, "__wrapped__")
-
-
-def _plain(model: nn.Module) -> nn.Module:
-    """The module below a wrapper: a rank must not talk to others while it looks."""
-    for name in ("module", "_orig_mod"):
-        inner = getattr(model, name, None)
-        if isinstance(inner, nn.Module) and type(model).__name__ in _WRAPPERS:
-            return _plain(inner)
-    return model
-
-
-_WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
 
 
 def _device_type(module: nn.Module) -> str:

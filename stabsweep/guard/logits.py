@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from stabsweep.guard.wrapping import is_compiled
+
 SAMPLES = 4
 """Examples of a batch whose logits are looked at. Ours: how large they get is a matter of the
 layer's weights, and few keep a close look cheap."""
@@ -32,6 +34,7 @@ class Logits:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+        self._is_on = not any(is_compiled(module) for module in model.modules())
         self._found: dict[str, Tensor] = {}
         self._path: list[str] = []
         self._hooks: list[Any] = []
@@ -43,7 +46,7 @@ class Logits:
         Args:
             called: name of the module that is just being called.
         """
-        if self._mode is not None:
+        if self._mode is not None or not self._is_on:
             return
         self._path.append(called)
         for name, module in self._model.named_modules():

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-
 from stabsweep.errors import BadInput
 from stabsweep.guard.checkpoint import (
     find_unfit,
@@ -18,6 +15,7 @@ from stabsweep.guard.checkpoint import (
 )
 from stabsweep.guard.finding import BadTensor, find_bad
 from stabsweep.guard.ranks import Ranks
+from stabsweep.guard.wrapping import unwrapped
 
 RATES = ("lr", "initial_lr", "max_lr", "min_lr")
 """What a group may hold of its learning rate: torch's own keys, and its one-cycle schedule's."""
@@ -47,7 +45,7 @@ class TrainingState:
         self._parts = dict(parts)
         self._ranks = ranks
         # The -inf of a mask, say, which is as it should be.
-        buffers = {"model": dict(_model(parts["model"]).named_buffers())}
+        buffers = {"model": dict(unwrapped(parts["model"]).named_buffers())}
         self._allowed = [name for name, buffer in tensors_of(buffers) if find_bad(name, buffer)]
 
     def unfit(self) -> BadTensor | None:
@@ -70,7 +68,7 @@ class TrainingState:
         for name, part in self._parts.items():
             if name not in states:
                 raise BadInput(f"the checkpoint has no {name}: it is of a run without one")
-            load_into(_model(part) if name == "model" else part, states[name], name)
+            load_into(unwrapped(part) if name == "model" else part, states[name], name)
         own = states["generators"]
         restore_generators(own[min(self._ranks.rank, len(own) - 1)])
 
@@ -87,12 +85,7 @@ class TrainingState:
 
     def _state(self, name: str) -> Any:
         part = self._parts[name]
-        return (_model(part) if name == "model" else part).state_dict()
-
-
-def _model(model: nn.Module) -> nn.Module:
-    """The module below DDP, so that a checkpoint fits a run without it."""
-    return model.module if isinstance(model, DistributedDataParallel) else model
+        return (unwrapped(part) if name == "model" else part).state_dict()
 
 
 def _schedulers(scheduler: Any) -> Iterator[Any]:

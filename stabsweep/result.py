@@ -99,7 +99,7 @@ class Result:
             known: the other attributes.
         """
         region = find_region(space, records)
-        fixed = {"optimizer": _name(config["optimizer"])}
+        fixed = {"optimizer": name_of(config["optimizer"])}
         fixed |= {name: config[name] for name, off in NEUTRAL.items() if config[name] != off}
         pick = find_pick(region, fixed, config["margin_decades"], config["num_planned"])
         pick = _with_clipper(pick, space, config)
@@ -118,8 +118,8 @@ class Result:
     def subject(self) -> str:
         """What was swept, for a headline: `adamw on transformer`."""
         chosen = self.region.space.axes.get("optimizer")
-        rule = " / ".join(map(str, chosen.values)) if chosen else _name(self.config["optimizer"])
-        return f"{rule} on {_name(self.config['model'])}"
+        rule = " / ".join(map(str, chosen.values)) if chosen else name_of(self.config["optimizer"])
+        return f"{rule} on {name_of(self.config['model'])}"
 
     @property
     def cost(self) -> dict[str, int]:
@@ -145,8 +145,8 @@ class Result:
         """What the tuning playbook's checklist has to say, see `stabsweep.advice`."""
         names = ("optimizer", "warmup_steps", "clip_norm")
         fixed = {name: self.config.get(name) for name in names}
-        fixed["optimizer"] = _name(fixed["optimizer"])
-        fixed["clipper"] = _name(self.config.get("clipper", "norm"))
+        fixed["optimizer"] = name_of(fixed["optimizer"])
+        fixed["clipper"] = name_of(self.config.get("clipper", "norm"))
         return find_advice(self.region, self.pick, fixed, self.proofs)
 
     @property
@@ -325,7 +325,7 @@ def load(folder: str | Path) -> Result:
         raise BadInput(f"{folder}/config.yaml lacks the key {error}") from None
 
 
-def _name(given: Any) -> str:
+def name_of(given: Any) -> str:
     """The name of a choice that is given as a name, a mapping or a Python object."""
     if isinstance(given, Mapping):
         target = given.get("target") or given.get("python") or ""

@@ -97,6 +97,8 @@ def _folder(own: Mapping[str, str], name: str) -> Path:
 
 
 def _composed(own: Mapping[str, str], rest: Sequence[str]) -> dict[str, Any]:
+    from stabsweep.result import name_of
+
     lr = _rate(own)
     config = configuration.compose(list(rest))
     given = configuration.read_arguments(config)
@@ -104,7 +106,7 @@ def _composed(own: Mapping[str, str], rest: Sequence[str]) -> dict[str, Any]:
         "given": {key: value for key, value in given.items() if key not in OF_SWEEPS},
         "lr": lr,
         "folder": _folder(own, config.name),
-        "subject": f"{_name(given['optimizer'])} on {_name(given['model'])}",
+        "subject": f"{name_of(given['optimizer'])} on {name_of(given['model'])}",
         **_options(own),
     }
 
@@ -113,7 +115,7 @@ def _picked(own: Mapping[str, str], rest: Sequence[str]) -> dict[str, Any]:
     """The run of a sweep's pick; with `lr=` that of another rate in its place."""
     from stabsweep.api import asked
     from stabsweep.prediction import predict
-    from stabsweep.result import load
+    from stabsweep.result import load, name_of
 
     folder = Path(own["from"])
     folder = folder.parent if folder.name == "pick.yaml" else folder
@@ -145,7 +147,7 @@ def _picked(own: Mapping[str, str], rest: Sequence[str]) -> dict[str, Any]:
         "given": given,
         "lr": lr,
         "axes": axes,
-        "folder": _folder(own, _name(given["model"])),
+        "folder": _folder(own, name_of(given["model"])),
         "subject": result.subject,
         "prediction": predict(result, lr, values),
         **_options(own),
@@ -171,7 +173,3 @@ def _resumed(own: Mapping[str, str], rest: Sequence[str]) -> dict[str, Any]:
     arguments = {key: about[key] for key in (*keys, "watch_every")}
     prediction = Prediction.from_dict(about["predicted"]) if about.get("predicted") else None
     return {**arguments, "folder": folder, "prediction": prediction, "resume": True}
-
-
-def _name(choice: Any) -> str:
-    return str(choice.get("name", choice)) if isinstance(choice, Mapping) else str(choice)

@@ -2,7 +2,6 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
@@ -11,27 +10,10 @@ from stabsweep.pick import find_pick
 from stabsweep.region import find_region
 from stabsweep.report import conclusion, render_page, save_page
 from stabsweep.space import Space
+from tests.report.reader import PNG, Reader
 
-PNG = b"\x89PNG\r\n\x1a\n not really"
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'><style>*{}</style>&amp;\x00\x1b]"
 REPRODUCE = {"Command": "python -m stabsweep model=mlp", "Config": {"optimizer": {"lr": 1}}}
-
-
-class Reader(HTMLParser):
-    """Collects tags, attributes and text."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.tags, self.attributes, self.words = [], [], []
-        self.feed(page)
-        self.text = " ".join(" ".join(self.words).split())
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_data(self, data):
-        self.words.append(data)
 
 
 @pytest.fixture

@@ -4,34 +4,16 @@ import base64
 import hashlib
 import math
 import re
-from html.parser import HTMLParser
 
 import pytest
 
 from stabsweep.report.run_page import MAX_EVENTS, render_run_page
 from stabsweep.runlog import read_run
 from stabsweep.verdict import judge
+from tests.report.reader import PNG, Reader
 from tests.runs import ABOUT, falling, line, write
 
-PNG = b"\x89PNG\r\n\x1a\n not really"
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'><style>*{}</style>&amp;\x1b]"
-
-
-class Reader(HTMLParser):
-    """Collects tags, attributes and text."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.tags, self.attributes, self.words = [], [], []
-        self.feed(page)
-        self.text = " ".join(" ".join(self.words).split())
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_data(self, data):
-        self.words.append(data)
 
 
 def page_of(folder, **more):

@@ -41,6 +41,25 @@ def test_noise_is_no_growth() -> None:
     assert read([Look(n, lr=0.1, update_ratio=1e-3 * n) for n in norms]) == []
 
 
+def test_a_step_as_long_as_the_weights_is_said_at_once() -> None:
+    """No past is needed for it; and between two close looks it is not over."""
+    ratios = [2.1, *[math.nan] * 9] * 2 + [0.1, 2.1]
+    looks = [Look(1.0, lr=0.1, update_ratio=ratio) for ratio in ratios]
+    assert read(looks) == [(0, "update_ratio"), (21, "update_ratio")]
+    assert read([Look(1.0, lr=0.1, update_ratio=0.5)]) == []
+
+
+def test_one_hard_batch_is_no_growth() -> None:
+    assert read([Look(20.0 if k == 40 else 1.0) for k in range(60)]) == []
+    assert read([Look(20.0 if k in (40, 41) else 1.0) for k in range(60)]) == [(41, "growth")]
+
+
+def test_values_that_are_zero_every_other_time_break_nothing() -> None:
+    """The spread of their logarithms is wider than a float."""
+    values = [1e-3 * (k % 2) for k in range(80)]
+    assert read([Look(value, lr=0.1, update_ratio=value) for value in values]) == []
+
+
 def test_norms_that_grow_are_said_once_and_again_after_they_were_calm() -> None:
     grow = [1.15**k for k in range(60)]
     looks = [Look(n) for n in [*[1.0] * 80, *grow, *[1.0] * 100, *grow]]
@@ -62,11 +81,17 @@ def test_attention_logits_are_flagged_for_size_and_for_doubling() -> None:
     assert read([Look(1.0, logits={"a": 2.0**k / 8}) for k in range(6)]) == []
 
 
+def test_a_rate_that_has_decayed_may_leave_weights_as_they_are() -> None:
+    lrs = [1.0] * 5 + [0.4] * 5
+    looks = [Look(1.0, lr=lr, unmoved={"a": 0.0 if lr == 1 else 1.0}) for lr in lrs]
+    assert read(looks) == []
+
+
 def test_dead_layers_and_weights_that_stand_still() -> None:
     alive, dead = (0.1, 1.0, 1e-3), (0.0, 1.0, 0.0)
     looks = [Look(1.0, layers={"a": alive, "b": alive if k < 5 else dead}) for k in range(12)]
     assert read(looks) == [(7, "dead")]
-    assert read([Look(1.0, unmoved={"a": 0.99, "b": 0.5}) for _ in range(5)]) == [(2, "stuck")]
+    assert read([Look(1.0, unmoved={"a": 0.9995, "b": 0.99}) for _ in range(5)]) == [(2, "stuck")]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

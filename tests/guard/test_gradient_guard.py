@@ -359,14 +359,16 @@ def test_a_loss_that_cannot_come_back_is_said_by_the_judge_of_the_sweeps(
     )
     net = training.net
     training.run(10)
-    outcomes = []
+    outcomes, kinds = [], []
+    expected = {"skip": "lost", "stop": "stopped", "rollback": "rollback"}[policy]
     for number, (x, y) in enumerate(batches(60)):
         outcomes.append(training.guard.step(mse(net, (x, y + 1e5 * 2.0**number))))
-        if training.guard.events:
+        kinds = [kind for _, kind, _ in training.guard.events]
+        if expected in kinds:
             break
-    kinds = [kind for _, kind, _ in training.guard.events]
-    expected = {"skip": "lost", "stop": "stopped", "rollback": "rollback"}[policy]
     assert expected in kinds
+    # The early warning has come before.
+    assert kinds[0] == "update_ratio"
     message = next(m for _, kind, m in training.guard.events if kind == expected)
     assert message.startswith("Loss stayed above 1.0e6 times its start")
     last = {"skip": Outcome.STEPPED, "stop": Outcome.STOPPED, "rollback": Outcome.ROLLED_BACK}

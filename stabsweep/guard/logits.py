@@ -17,6 +17,11 @@ SAMPLES = 4
 """Examples of a batch whose logits are looked at. Ours: how large they get is a matter of the
 layer's weights, and few keep a close look cheap."""
 
+LOOKS = 3
+"""Looks at all modules, after which those alone are looked at that have shown logits. Ours: hooks
+on every module cost more than all else of a close look, and attention is in every pass or in none.
+"""
+
 _SOFTMAX = (torch.softmax, F.softmax, Tensor.softmax, torch.Tensor.softmax)
 
 
@@ -39,6 +44,8 @@ class Logits:
         self._path: list[str] = []
         self._hooks: list[Any] = []
         self._mode: _Watch | None = None
+        self._layers: set[str] = set()
+        self._num_looks = 0
 
     def begin(self, called: str = "") -> None:
         """Looks at what follows.
@@ -49,7 +56,11 @@ class Logits:
         if self._mode is not None or not self._is_on:
             return
         self._path.append(called)
+        self._num_looks += 1
+        is_known = self._num_looks > LOOKS
         for name, module in self._model.named_modules():
+            if is_known and name not in self._layers:
+                continue
             # Not on what is called itself, whose hooks are at work when these are taken off again.
             if name != called:
                 self._hooks += [
@@ -76,6 +87,9 @@ class Logits:
     def take(self) -> dict[str, Tensor]:
         """Layer -> largest logit as a scalar on its device, since the last call."""
         found, self._found = self._found, {}
+        self._layers.update(found)
+        if self._num_looks >= LOOKS and not self._layers:
+            self._is_on = False
         return found
 
     def _enter(self, name: str) -> Callable[..., None]:

@@ -111,6 +111,7 @@ class Trends:
         self._clips: deque[bool] = deque(maxlen=CLIP_WINDOW)
         self._num_clipped, self._peak_lr = 0, 0.0
         self._logits: dict[str, deque[float]] = {}
+        self._said: dict[str, float] = {}
         self._counts: dict[tuple[str, str], int] = {}
         self._active: set[tuple[str, str]] = set()
 
@@ -182,9 +183,12 @@ class Trends:
         past = self._logits.setdefault(layer, deque(maxlen=WINDOW))
         median = float(np.median(past)) if len(past) >= PATIENCE else math.nan
         past.append(value)
-        grew = value > LOGIT_DOUBLING and value > 2 * median
-        if not grew and not value > LOGIT:
+        # What was said holds until it is twice as much: at its limit a noisy one comes and goes.
+        said = self._said.get(layer, 0.0)
+        grew = value > LOGIT_DOUBLING and value > 2 * max(median, said)
+        if not grew and not (value > LOGIT > said):
             return None
+        self._said[layer] = value
         grown = f", {rate(value / median)} times what it was" if grew else ""
         return Warned(
             "logits",

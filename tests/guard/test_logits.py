@@ -100,3 +100,25 @@ def test_a_pass_that_fails_leaves_no_hook() -> None:
     assert not model[0]._forward_hooks and not model[0]._forward_pre_hooks
     guard.close()
     assert not whole._forward_hooks and not whole._forward_pre_hooks
+
+
+def num_hooks(model: nn.Module, watch: Logits) -> int:
+    """Hooks while a pass is looked at."""
+    watch.begin()
+    count = sum(len(module._forward_hooks) for module in model.modules())
+    model(torch.randint(30, (4, 16)) if isinstance(model[0], nn.Embedding) else torch.randn(4, 8))
+    watch.end()
+    watch.take()
+    return count
+
+
+def test_after_some_looks_those_layers_alone_are_hooked_that_have_attention() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    model = nn.Sequential(nn.Embedding(30, 16), nn.TransformerEncoder(layer, 2))
+    watch = Logits(model)
+    counts = [num_hooks(model, watch) for _ in range(5)]
+    assert counts[:3] == [counts[0]] * 3 and counts[0] > 10
+    assert counts[3:] == [2, 2]
+    plain = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+    watch = Logits(plain)
+    assert [num_hooks(plain, watch) for _ in range(5)] == [3, 3, 3, 0, 0]

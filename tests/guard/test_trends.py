@@ -127,3 +127,11 @@ def test_a_real_layer_without_a_gradient_is_named() -> None:
         net[0].bias.fill_(-100.0)
     said = run(net, torch.optim.SGD(net.parameters(), 1e-3), 10)
     assert len(said) == 1 and "0 gets no gradient at all: its units are dead" in said[0]
+
+
+def test_a_logit_that_comes_and_goes_at_its_limit_is_said_once() -> None:
+    draw = np.random.default_rng(0)
+    values = [8.0] * 10 + list(18 + 3 * draw.standard_normal(100)) + [45.0] * 3
+    looks = [Look(1.0, logits={"a": value}) for value in values]
+    steps = [step for step, _ in read(looks)]
+    assert len(steps) == 2 and 10 <= steps[0] < 30 and steps[1] == 110

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,9 @@ class Prediction:
         return f"{said}; {agrees}: {verdict.label}.{longer}"
 
 
-def predict(result: Result, lr: float, values: Mapping[str, Value]) -> Prediction:
+def predict(
+    result: Result, lr: float, values: Mapping[str, Value], changed: Sequence[str] = ()
+) -> Prediction:
     """What a sweep says of a rate.
 
     Args:
@@ -86,12 +88,16 @@ def predict(result: Result, lr: float, values: Mapping[str, Value]) -> Predictio
         lr: the rate.
         values: the other hyperparameters of the run; those that the sweep has as axes choose the
             row.
+        changed: what the run does otherwise than the sweep's trials did, so that it is not theirs.
     """
     axes = [axis.name for axis in result.region.space.row_axes]
     row = next(
         (r for r in result.region.rows if all(r.values[n] == values.get(n) for n in axes)), None
     )
     horizon = int(result.config.get("horizon") or 0)
+    if changed:
+        text = f"its trials had another {', '.join(changed)}"
+        return Prediction(lr, "open", text, row.edge if row else None, result.folder, horizon)
     if row is None:
         where = ", ".join(f"{name}={values.get(name)}" for name in axes)
         return Prediction(lr, "open", f"it has no row {where}", None, result.folder, horizon)
@@ -100,15 +106,10 @@ def predict(result: Result, lr: float, values: Mapping[str, Value]) -> Predictio
 
 def _expected(row: Row, lr: float) -> tuple[str, str]:
     edge = row.edge
-    if edge.status == "below" or (edge.status == "unknown"):
-        return (
-            ("unstable", "nothing in its row held")
-            if edge.status == "below"
-            else (
-                "open",
-                "its row has no edge",
-            )
-        )
+    if edge.status == "below":
+        return "unstable", "nothing in its row held"
+    if edge.status == "unknown":
+        return "open", "its row has no edge"
     lowest = min((cell.lr for cell in row.cells), default=lr)
     safe = edge.safe_lr or 0.0
     if lr <= safe:
@@ -120,4 +121,5 @@ def _expected(row: Row, lr: float) -> tuple[str, str]:
     interval = f"95% interval {span(edge.low, edge.high)}"
     if edge.high is not None and lr > edge.high:
         return "unstable", f"{rate(lr / edge.lr)}x above the edge {rate(edge.lr)}, {interval}"
-    return "open", f"between the safe edge {rate(safe)} and the edge {rate(edge.lr)}, {interval}"
+    place = "between the safe edge" if lr <= edge.lr else "above the safe edge"
+    return "open", f"{place} {rate(safe)} and near the edge {rate(edge.lr)}, {interval}"

@@ -216,6 +216,10 @@ def test_the_pick_of_a_sweep_is_trained_and_held_against_its_map(
     pick = stabsweep.load(swept).pick
     assert about["lr"] == pick.lr and about["warmup_steps"] == pick.hyperparameters["warmup_steps"]
     assert about["total_steps"] == 120
+    # Of another model the map knows nothing.
+    assert main([*words, f"out={tmp_path / 'c'}", "model.width=24", "batch_size=32"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "The map could not tell (its trials had another model.width, batch_size)" in said
     # Another rate than the pick's: beyond the edge, and so it goes.
     assert main([*words, f"out={tmp_path / 'b'}", "lr=8"]) == 1
     said = " ".join(capsys.readouterr().out.split())
@@ -233,6 +237,8 @@ def test_what_a_map_expects_of_a_rate(swept: Path) -> None:
     between = (edge.safe_lr * edge.lr) ** 0.5
     found = predict(result, between, row.values)
     assert found.expected == "open" and "between the safe edge" in found.text
+    beside = predict(result, (edge.lr * edge.high) ** 0.5, row.values)
+    assert beside.expected == "open" and "above the safe edge" in beside.text
     assert predict(result, 1.0, {"warmup_steps": 7}).text == "it has no row warmup_steps=7"
     again = Prediction.from_dict(found.as_dict())
     assert (again.expected, again.text, again.horizon) == ("open", found.text, 60)

@@ -136,9 +136,12 @@ def _picked(own: Mapping[str, str], rest: Sequence[str]) -> dict[str, Any]:
     merged = OmegaConf.merge(OmegaConf.create(known), OmegaConf.from_dotlist(words))
     given = OmegaConf.to_container(merged, resolve=True)
     assert isinstance(given, dict)
+    keys = dict.fromkeys(word.partition("=")[0] for word in words)
+    named = {axis.name for axis in result.region.space.row_axes}
+    changed = [key for key in keys if key not in {*named, "horizon", "device"}]
     axes = {}
     for axis in result.region.space.row_axes:
-        if axis.name not in {word.partition("=")[0] for word in words}:
+        if axis.name not in keys:
             value = pick.hyperparameters.get(axis.name, axis.values[0] if axis.values else axis.low)
             axes[axis.name] = {"values": [value], **({"to": axis.to} if axis.to else {})}
     lr = _rate(own) if "lr" in own else float(pick.lr or 0)
@@ -149,7 +152,7 @@ def _picked(own: Mapping[str, str], rest: Sequence[str]) -> dict[str, Any]:
         "axes": axes,
         "folder": _folder(own, name_of(given["model"])),
         "subject": result.subject,
-        "prediction": predict(result, lr, values),
+        "prediction": predict(result, lr, values, changed),
         **_options(own),
     }
 

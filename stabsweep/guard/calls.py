@@ -86,8 +86,8 @@ class Calls:
         self._hooks: list[Any] = []
         for name, module in _called(model):
             self._hooks += [
-                module.register_forward_pre_hook(self._remembering(name), with_kwargs=True),
-                module.register_forward_hook(self._end, always_call=True),
+                module.register_forward_pre_hook(_Hook(self._remembering(name)), with_kwargs=True),
+                module.register_forward_hook(_Hook(self._end), always_call=True),
             ]
 
     def __len__(self) -> int:
@@ -185,6 +185,23 @@ class Calls:
         name, kind, bad, largest = found[0] if found else (None, "", [], 0.0)
         inputs = tuple(self.inputs(number))
         return Forward(tuple(order), inputs, name, kind, tuple(bad), largest, error)
+
+
+class _Hook:
+    """A hook that stays with the model: a copy of it, or a pickle, gets one that does nothing."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any) -> None:
+        self._call(*args)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _Hook, (_do_nothing,)
+
+
+def _do_nothing(*_: Any) -> None:
+    pass
 
 
 def _called(model: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:

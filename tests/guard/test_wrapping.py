@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
+
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
+from torch.optim.swa_utils import AveragedModel
 
 from stabsweep.guard import Cause, GradientGuard, Outcome
 from stabsweep.guard.wrapping import is_compiled, unwrapped
@@ -38,3 +42,21 @@ def test_a_compiled_model_is_compiled_once(in_place: bool) -> None:
     plain.run(20, {12: "data"})
     assert same(weights(plain.net), weights(net))
     torch._dynamo.reset()
+
+
+def test_a_model_that_is_watched_can_be_copied_averaged_and_pickled(tmp_path: Path) -> None:
+    """Weight averaging copies the model; what is copied is not watched."""
+    training = Training(log=tmp_path / "run")
+    training.run(3)
+    averaged = AveragedModel(training.net)
+    twin = copy.deepcopy(training.net)
+    torch.save(training.net, tmp_path / "whole.pt")
+    loaded = torch.load(tmp_path / "whole.pt", weights_only=False)
+    x, _ = next(batches(1))
+    for model in (averaged, twin, loaded):
+        model.train()
+        torch.testing.assert_close(model(x), training.net(x))
+    assert len(training.guard._attempts._calls) == 3, "of the model itself alone"
+    training.run(2)
+    averaged.update_parameters(training.net)
+    training.guard.close()

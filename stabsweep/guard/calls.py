@@ -32,7 +32,6 @@ class Call:
     kwargs: dict[str, Any]
     generators: tuple[Tensor, ...]
     autocast: tuple[bool, torch.dtype]
-    grad_enabled: bool
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,6 @@ class Calls:
                         dict(kwargs),
                         _generators(device),
                         (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)),
-                        torch.is_grad_enabled(),
                     )
                 )
             self._before(name)

@@ -46,11 +46,6 @@ class Growth:
     corners: tuple[tuple[float, float], ...] = ()
     is_saturated: bool = False
 
-    @property
-    def plateau(self) -> float | None:
-        """The level at which the growth ends; None without one."""
-        return self.corners[-1][1] if self.is_saturated else None
-
 
 def find_growth(a: Array, b: Array) -> Growth:
     """How far apart two curves drift.

@@ -122,13 +122,19 @@ def break_batch(number: int, where: str, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(training, "seed_generators", seeded)
 
 
-@pytest.mark.parametrize("model", SMALL)
-@pytest.mark.parametrize("where", ["data", "forward", "gradient"])
+@pytest.mark.parametrize(
+    ("model", "where"),
+    [
+        (model, where)
+        for model in SMALL
+        for where in ("data", "forward", "gradient")
+        # It reads tokens, and integers are finite.
+        if (model, where) != ("transformer", "data")
+    ],
+)
 def test_the_template_survives_an_injected_failure(
     model: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if model == "transformer" and where == "data":
-        return  # It reads tokens, and integers are finite.
     break_batch(12, where, monkeypatch)
     found = run(tmp_path, model)
     assert found.is_ok

@@ -17,9 +17,6 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from stabsweep.errors import BadInput, unknown
 from stabsweep.limits import LIMITS
 
-FORMATS = ("text", "json", "yaml")
-"""How an answer can be printed."""
-
 
 @dataclass
 class Schema:

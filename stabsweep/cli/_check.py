@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from stabsweep import config as configuration
 from stabsweep.cli._words import (
+    FORMATS,
     INTERRUPTED,
     NOT_OK,
     OK,
@@ -21,7 +22,7 @@ from stabsweep.errors import BadInput
 def verify(words: Sequence[str]) -> int:
     """Holds this machine against known edges."""
     _, options = read_words("verify", words, {"format": "text"}, num_folders=0)
-    check_format(options["format"], configuration.FORMATS)
+    check_format(options["format"], FORMATS)
     from stabsweep.oracles import ORACLES, as_table, measure
 
     found = []
@@ -70,7 +71,7 @@ def check(words: Sequence[str]) -> int:
     arguments = configuration.read_arguments(config)
     if not any(word.startswith("seeds=") for word in rest):
         del arguments["seeds"]
-    check_format(config.format, configuration.FORMATS)
+    check_format(config.format, FORMATS)
     from stabsweep import check as checking
 
     found = checking.check(lr, arguments, own["out"] or None, config.progress)

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stabsweep import config as configuration
-from stabsweep.cli._words import OK, check_format, print_answer, print_plain, whole
+from stabsweep.cli._words import FORMATS, OK, check_format, print_answer, print_plain, whole
 from stabsweep.errors import BadInput, unknown
 
 USAGE = (
@@ -26,7 +25,7 @@ def drift(words: Sequence[str]) -> int:
         print(USAGE)
         return OK
     files, options = read_flags(words)
-    check_format(options["format"], configuration.FORMATS)
+    check_format(options["format"], FORMATS)
     if len(files) > 1:
         raise BadInput(f"usage: {USAGE}, got {' '.join(files)}")
     against, out = options["against"], options["out"]

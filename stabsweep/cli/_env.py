@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from stabsweep.cli._words import NOT_OK, OK, check_format, print_answer, print_plain, read_words
+from stabsweep.cli._words import (
+    FORMATS,
+    NOT_OK,
+    OK,
+    check_format,
+    print_answer,
+    print_plain,
+    read_words,
+)
 from stabsweep.errors import BadInput, unknown
-
-# Not from `config`, which needs NumPy: this verb must answer where NumPy does not load.
-FORMATS = ("text", "json", "yaml")
-"""How an answer can be printed."""
 
 
 def env(words: Sequence[str]) -> int:

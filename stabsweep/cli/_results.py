@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from stabsweep import config as configuration
 from stabsweep.cli._words import (
+    FORMATS,
     INTERRUPTED,
     NOT_OK,
     OK,
@@ -25,7 +25,7 @@ _RESUME = {"progress": "auto", "format": "text", "storage": ""}
 def resume(words: Sequence[str]) -> int:
     """Goes on with a sweep that was interrupted."""
     (folder,), options = read_words("resume DIR", words, _RESUME)
-    check_format(options["format"], configuration.FORMATS)
+    check_format(options["format"], FORMATS)
     from stabsweep.api import resume
 
     result = resume(folder, options["progress"], options["storage"] or None)
@@ -36,7 +36,7 @@ def resume(words: Sequence[str]) -> int:
 def report(words: Sequence[str]) -> int:
     """Draws the pictures and the page of a sweep again, or of a guarded run."""
     (folder,), options = read_words("report DIR", words, {"format": "text"})
-    check_format(options["format"], configuration.FORMATS)
+    check_format(options["format"], FORMATS)
     from stabsweep.runlog import STEPS, is_run
     from stabsweep.store import CONFIG, RECORDS
 
@@ -65,7 +65,7 @@ def report(words: Sequence[str]) -> int:
 def pick(words: Sequence[str]) -> int:
     """Prints the pick of a sweep."""
     (folder,), options = read_words("pick DIR", words, {"format": "text"})
-    check_format(options["format"], (*configuration.FORMATS, "overrides", "flags"))
+    check_format(options["format"], (*FORMATS, "overrides", "flags"))
     from stabsweep.result import load
 
     pick = load(folder).pick
@@ -91,7 +91,7 @@ def judge(words: Sequence[str]) -> int:
     own = {"save": "false", "format": "text"}
     usage = "judge DIR [THRESHOLD=NUMBER ...]"
     folders, options = read_words(usage, words, own, more=THRESHOLD_NAMES)
-    check_format(options["format"], configuration.FORMATS)
+    check_format(options["format"], FORMATS)
     if options["save"] not in ("true", "false"):
         raise unknown("save", options["save"], ("true", "false"))
     thresholds = parse_thresholds({k: v for k, v in options.items() if k not in own})
@@ -105,7 +105,7 @@ def compare(words: Sequence[str]) -> int:
     folders, options = read_words(
         "compare A B", words, {"out": "", "format": "text"}, num_folders=2
     )
-    check_format(options["format"], configuration.FORMATS)
+    check_format(options["format"], FORMATS)
     from stabsweep.comparison import compare
     from stabsweep.result import load
 
@@ -122,7 +122,7 @@ def curvature(words: Sequence[str]) -> int:
     """Measures the sharpness along one trial."""
     own = {"trial": "", "points": "", "progress": "auto", "format": "text"}
     (folder,), options = read_words("curvature DIR", words, own)
-    check_format(options["format"], configuration.FORMATS)
+    check_format(options["format"], FORMATS)
     trial, points = (whole(key, options[key]) for key in ("trial", "points"))
     from stabsweep.result import load
     from stabsweep.sharpening import NUM_POINTS, find_sharpening

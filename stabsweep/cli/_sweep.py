@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from stabsweep import config as configuration
-from stabsweep.cli._words import INTERRUPTED, NOT_OK, OK, check_format, print_result
+from stabsweep.cli._words import FORMATS, INTERRUPTED, NOT_OK, OK, check_format, print_result
 from stabsweep.errors import BadInput
 
 
@@ -60,7 +60,7 @@ def _run_job(config: DictConfig, existing: Collection[Path]) -> tuple[int, float
     folder = Path(HydraConfig.get().runtime.output_dir)
     try:
         arguments = configuration.read_arguments(config)
-        check_format(config.format, configuration.FORMATS)
+        check_format(config.format, FORMATS)
         from stabsweep import api
 
         result = api.sweep(**arguments, folder=_shown(folder), watcher=config.progress)

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from stabsweep import config as configuration
-from stabsweep.cli._words import INTERRUPTED, NOT_OK, OK, check_format, print_answer, whole
+from stabsweep.cli._words import FORMATS, INTERRUPTED, NOT_OK, OK, check_format, print_answer, whole
 from stabsweep.errors import BadInput, unknown
 
 USAGE = (
@@ -33,7 +33,7 @@ def train(words: Sequence[str]) -> int:
         print(f"stabsweep {USAGE}")
         return OK
     own, shown, rest = _sorted(words)
-    check_format(shown["format"], configuration.FORMATS)
+    check_format(shown["format"], FORMATS)
     from stabsweep import training
 
     if "resume" in own:

@@ -14,6 +14,9 @@ from stabsweep.errors import BadInput, unknown
 OK, NOT_OK, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
+FORMATS = ("text", "json", "yaml")
+"""How an answer can be printed."""
+
 
 def read_words(
     usage: str,

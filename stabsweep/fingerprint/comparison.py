@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from stabsweep import report
+from stabsweep.environment.difference import ABSENT, Change, diff
 from stabsweep.errors import BadInput
 from stabsweep.fingerprint.conclusion import (
     INVESTIGATE,
@@ -26,7 +27,6 @@ from stabsweep.fingerprint.differences import (
     output_differences,
     tf32_switches,
 )
-from stabsweep.fingerprint.surroundings import Change, find_changes
 from stabsweep.fingerprint.tables import course_table, operation_table, repeated
 from stabsweep.fingerprint.taken import Fingerprint
 from stabsweep.records import finite
@@ -85,7 +85,7 @@ class Comparison:
 
     def summary(self) -> str:
         """The answer as text, as the command line prints it."""
-        changes = [str(change) for change in self.changes[:MAX_CHANGES]]
+        changes = [_told(change) for change in self.changes[:MAX_CHANGES]]
         more = len(self.changes) - len(changes)
         changes += [f"and {more} more (format=json)"] if more else []
         sides = zip(("here", "there"), self.names, (self.here, self.there), strict=True)
@@ -128,7 +128,7 @@ class Comparison:
                 "here": not self.here.unrepeated,
                 "there": not self.there.unrepeated,
             },
-            "environment": [change._asdict() for change in self.changes],
+            "environment": [asdict(change) for change in self.changes],
             "here": {"name": self.names[0], "device": self.here.device},
             "there": {"name": self.names[1], "device": self.there.device},
         }
@@ -144,7 +144,7 @@ class Comparison:
             curves.append(report.DriftCurve(*key, here, there, row.growth, row.gap))
         title = f"{self.here.device} here, {self.there.device} there"
         if self.changes:
-            title += ": " + "; ".join(map(str, self.changes[:MAX_TITLED]))
+            title += ": " + "; ".join(map(_told, self.changes[:MAX_TITLED]))
         return report.draw_drift(report.drift_info(curves, (title, self.growth)))
 
     def save(self, folder: str | Path) -> list[Path]:
@@ -181,7 +181,7 @@ def compare(
             f"{names[1]} was not computed from the inputs of {names[0]}: take both with the same "
             "version of stabsweep"
         )
-    changes = find_changes(here.environment, there.environment)
+    changes = diff(here.environment, there.environment).numeric
     return Comparison(here, there, names, operations, courses, changes)
 
 
@@ -206,3 +206,9 @@ def _plain(row: CourseDifference) -> dict[str, Any]:
         "of_learned": finite(row.of_gap),
         "of_seed_spread": None if row.of_spread is None else finite(row.of_spread),
     }
+
+
+def _told(change: Change) -> str:
+    """A change of the environment as a clause."""
+    here, there = ("none" if value == ABSENT else value for value in (change.a, change.b))
+    return f"{change.what} {here} here, {there} there"

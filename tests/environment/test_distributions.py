@@ -39,14 +39,14 @@ def test_odd_metadata(tmp_path: Path) -> None:
 
 def test_where_it_came_from_without_the_password(tmp_path: Path) -> None:
     prefix = Prefix(tmp_path)
-    prefix.pip("mine", "1", url="file:///work/mine", dir_info={"editable": True})
+    prefix.pip("mine", "1", url="file:///src/mine", dir_info={"editable": True})
     vcs = {"vcs": "git", "commit_id": "abc123"}
     prefix.pip("theirs", "2", url="https://me:hunter2@example.org/x.git", vcs_info=vcs)
     prefix.pip("wheel_of", "3", url="https://example.org/w.whl?sig=hunter2", archive_info={})
     told = distributions.read([str(prefix.site)])
     assert "hunter2" not in json.dumps(told)
     assert {entry["name"]: entry["source"] for entry in told} == {
-        "mine": "editable file:///work/mine",
+        "mine": "editable file:///src/mine",
         "theirs": "git+https://example.org/x.git@abc123",
         "wheel-of": "https://example.org/w.whl",
     }

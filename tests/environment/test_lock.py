@@ -81,12 +81,12 @@ def test_it_writes_over_nothing_without_force(tmp_path: Path, taken: dict[str, A
 
 def test_what_no_index_has_is_a_comment(tmp_path: Path, taken: dict[str, Any]) -> None:
     taken["distributions"] += [
-        {"name": "mine", "version": "1", "source": "editable file:///work/mine"},
+        {"name": "mine", "version": "1", "source": "editable file:///src/mine"},
         {"name": "theirs", "version": "2", "source": "git+https://example.org/x.git@abc"},
     ]
     export.export(tmp_path, taken)
     text = (tmp_path / "requirements.txt").read_text()
-    assert "# mine 1: an editable install of file:///work/mine\n" in text
+    assert "# mine 1: an editable install of file:///src/mine\n" in text
     assert "# theirs 2: installed from git+https://example.org/x.git@abc\n" in text
     assert "# theirs 2" in (tmp_path / "environment.yml").read_text()
     assert {level for level, _, _ in judged(tmp_path, taken)} == {"info"}

@@ -163,9 +163,10 @@ def test_environments_are_named_also_where_the_numbers_are_the_same(taken):
     surroundings["variables"] = {**surroundings["variables"], "MKL_CBWR": "COMPATIBLE"}
     found = fingerprint.compare(taken, replace(taken, environment=surroundings))
     assert found.word == "bitwise"
-    keys = [change.key for change in found.changes]
-    assert keys == ["threads.torch", "torch.cpu_capability", "torch.blas", "variables.MKL_CBWR"]
-    assert "variables.MKL_CBWR none here, COMPATIBLE there" in str(found.changes[-1])
+    keys = [change.what for change in found.changes]
+    assert keys == ["torch BLAS", "vector level", "threads", "MKL_CBWR"]
+    said = " ".join(found.summary().split())
+    assert "MKL_CBWR none here, COMPATIBLE there" in said
 
 
 def test_what_is_not_repeatable_is_said(taken):

@@ -74,10 +74,12 @@ def _events(events: Sequence[Event]) -> list[str]:
     body = []
     for event in shown:
         style = event_style(event.kind)
+        # What the guard found out of this very event says more than what holds of its kind.
+        cause, _, cure = event.message.partition(" Cure: ")
         body.append(
             f"<tr><td>{_GLYPHS.get(style.marker, '·')} {escaped(style.label)}</td>"
-            f'<td>{escaped(event.where)}</td><td class="text">{escaped(event.message)}</td>'
-            f'<td class="text">{escaped(style.cure or "–")}</td></tr>'
+            f'<td>{escaped(event.where)}</td><td class="text">{escaped(cause)}</td>'
+            f'<td class="text">{escaped(cure or style.cure or "–")}</td></tr>'
         )
     return [
         "<h2>What happened</h2>",

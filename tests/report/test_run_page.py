@@ -102,3 +102,14 @@ def test_the_same_in_a_row_is_one_line(tmp_path):
 def test_a_run_without_events_and_layers_has_a_page(tmp_path, about):
     text = Reader(page_of(write(tmp_path / "run", [line(0)], about, None))).text
     assert "Nothing: every attempt was a step." in text and "There is no summary" in text
+
+
+def test_the_cure_of_an_event_is_its_own_where_the_guard_told_one(tmp_path):
+    lines = [line(n, loss=v) for n, v in enumerate(falling(60))]
+    lines[30]["events"] = [
+        {"kind": "not_finite", "message": "A root of 0. Cure: bound it. Skipped."}
+    ]
+    write(tmp_path, lines)
+    page = page_of(tmp_path)
+    assert "bound it. Skipped.</td>" in page and "A root of 0.</td>" in page
+    assert "Cure:" not in page

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -73,7 +74,7 @@ def obstacle(setup: Setup, trials: list[Trial], allow_slow: bool = False) -> str
         where: list[str] = []
         try:
             with _tracing(where):
-                stacked = _first_steps(Cohort, setup, members)
+                stacked = _first_steps(partial(Cohort, traces=False), setup, members)
         except CannotStack as error:
             return str(error)
         except Exception as error:  # noqa: BLE001  Any failure to stack must end in the loop.
@@ -128,7 +129,9 @@ def _meaning(error: Exception) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def _first_steps(kind: type[Engine], setup: Setup, trials: list[Trial]) -> np.ndarray:
+def _first_steps(
+    kind: Callable[[Setup, int], Engine], setup: Setup, trials: list[Trial]
+) -> np.ndarray:
     """Loss and gradient norm of the first steps: (trials, 2, PROBE_STEPS)."""
     engine = kind(setup, len(trials))
     engine.admit(trials)

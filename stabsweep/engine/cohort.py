@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from stabsweep.clipper import l2_norm
 from stabsweep.engine._base import (
     Chunk,
     Engine,
@@ -24,6 +23,9 @@ from stabsweep.engine._base import (
     trained,
     untrained,
 )
+from stabsweep.engine._program import Gradient, Programs
+from stabsweep.engine._rows import Rows, Update, wide
+from stabsweep.engine._tiles import Tiles
 from stabsweep.model import initialize
 from stabsweep.optimizer import learning_rates
 from stabsweep.records import CURVES, Trial
@@ -44,7 +46,7 @@ class Cohort(Engine):
 
     name = "cohort"
 
-    def __init__(self, setup: Setup, capacity: int) -> None:
+    def __init__(self, setup: Setup, capacity: int, traces: bool = True) -> None:
         super().__init__(setup, capacity)
         self._module, other = (
             initialize(setup.build_model, seed).to(device=setup.device, dtype=setup.dtype)
@@ -53,21 +55,19 @@ class Cohort(Engine):
         own = _own(self._module, other) | _changed(other, setup)
         self._starts = Starts(setup, own)
         self._objective = Objective(self._module, setup)
-        held = [(name, tensor.detach()) for name, tensor in untrained(self._module)]
-        self._held_K = {name: tensor[None][:0] for name, tensor in held if name in own}
-        self._shared = {name: tensor for name, tensor in held if name not in own}
+        named = {name: tensor.detach() for name, tensor in untrained(self._module)}
+        self._held = [name for name in named if name in own]
+        self._shared = {name: tensor for name, tensor in named.items() if name not in own}
         self._shapes = [(name, p.shape) for name, p in trained(self._module)]
         self._sizes = [shape.numel() for _, shape in self._shapes]
+        self._rule = setup.optimizer.laid_out(self._shapes)
+        self._clipper = setup.clipper.laid_out(self._shapes)
+        self.programs = Programs(self._objective, setup.precision.tolerance) if traces else None
+        self.tiles = Tiles(setup.device)
         self._trials: list[Trial] = []
         self._initial_loss_K: list[float] = []
         self._step_K = np.zeros(0, int)
-        empty_KP = torch.zeros(0, sum(self._sizes), device=setup.device, dtype=setup.dtype)
-        self._theta_KP, self._theta0_KP = empty_KP, empty_KP
-        self._rule = setup.optimizer.laid_out(self._shapes)
-        self._state = self._rule.new_state(empty_KP)
-        self._clipper = setup.clipper.laid_out(self._shapes)
-        self._clip_state = self._clipper.new_state(empty_KP)
-        self._factor_KP: Tensor | None = None
+        self._rows: Rows | None = None
 
     @property
     def trials(self) -> Sequence[Trial]:
@@ -89,26 +89,28 @@ class Cohort(Engine):
         if not trials:
             return
         starts = [self._starts[trial] for trial in trials]
-        new_KP = torch.stack([start.theta_P for start in starts])
-        self._theta_KP = torch.cat([self._theta_KP, new_KP])
-        self._theta0_KP = torch.cat([self._theta0_KP, new_KP])
-        self._state = _longer(self._state, self._rule.new_state(new_KP))
-        self._clip_state = _longer(self._clip_state, self._clipper.new_state(new_KP))
-        self._held_K = {
-            name: torch.cat([old, torch.stack([start.held[name] for start in starts])])
-            for name, old in self._held_K.items()
-        }
-        factors = [self.setup.lr_factors(trial, self._module) for trial in trials]
-        if None not in factors:
-            factor_KP = torch.tensor(factors, device=new_KP.device, dtype=_wide(new_KP.dtype))
-            factor_KP = factor_KP.repeat_interleave(
-                torch.tensor(self._sizes, device=new_KP.device), dim=1
-            )
-            old = [] if self._factor_KP is None else [self._factor_KP]
-            self._factor_KP = torch.cat([*old, factor_KP])
+        theta_KP = torch.stack([start.theta_P for start in starts])
+        new = Rows(
+            theta_KP,
+            theta_KP.clone(),
+            self._rule.new_state(theta_KP),
+            self._clipper.new_state(theta_KP),
+            {name: torch.stack([start.held[name] for start in starts]) for name in self._held},
+            self._factor(trials, theta_KP),
+        )
+        self._rows = new if self._rows is None else self._rows.with_more(new)
         self._step_K = np.concatenate([self._step_K, np.zeros(len(trials), int)])
         self._initial_loss_K.extend(start.initial_loss for start in starts)
         self._trials.extend(trials)
+
+    def _factor(self, trials: Sequence[Trial], theta_KP: Tensor) -> dict[str, Tensor]:
+        """What the rate of each weight is multiplied with, where that is not 1 for all."""
+        factors = [self.setup.lr_factors(trial, self._module) for trial in trials]
+        if None in factors:
+            return {}
+        factor_KN = torch.tensor(factors, device=theta_KP.device, dtype=wide(theta_KP.dtype))
+        sizes = torch.tensor(self._sizes, device=theta_KP.device)
+        return {"lr": factor_KN.repeat_interleave(sizes, dim=1)}
 
     def drop(self, number: int) -> None:
         """See `Engine.drop`."""
@@ -118,21 +120,16 @@ class Cohort(Engine):
         if all(kept):
             return
         rows = [row for row, keep in enumerate(kept) if keep]
-        index = torch.tensor(rows, dtype=torch.long, device=self.setup.device)
-        self._theta_KP, self._theta0_KP = self._theta_KP[index], self._theta0_KP[index]
-        self._state = {name: buffer[index] for name, buffer in self._state.items()}
-        self._clip_state = {name: kept[index] for name, kept in self._clip_state.items()}
-        self._held_K = {name: held[index] for name, held in self._held_K.items()}
-        if self._factor_KP is not None:
-            self._factor_KP = self._factor_KP[index]
+        assert self._rows is not None
+        self._rows = self._rows[torch.tensor(rows, dtype=torch.long, device=self.setup.device)]
         self._step_K = self._step_K[rows]
         self._initial_loss_K = [self._initial_loss_K[row] for row in rows]
         self._trials = [self._trials[row] for row in rows]
 
     @torch.no_grad()
     def advance(self, num_steps: int) -> list[Chunk]:
-        """See `Engine.advance`. The host waits for the device once, at the end."""
-        if not self._trials:
+        """See `Engine.advance`. The host waits for the device once a tile, at its end."""
+        if self._rows is None or not self._trials:
             return []
         began = time.perf_counter()
         setup = self.setup
@@ -146,30 +143,19 @@ class Cohort(Engine):
             dim=1,
         ).to(setup.device)
         lr_RK = self._rates(start_K, num_steps)
+        curves = np.empty((len(CURVES), len(self._trials), num_steps), setup.curve_type)
+        curves[4] = lr_RK.T
         lr_RK1 = self._column(lr_RK)
         step_RK1 = self._column(start_K + np.arange(num_steps)[:, None])
-        hyper, limits = (
-            {name: self._hyper(name) for name in rule.defaults}
-            for rule in (setup.optimizer, setup.clipper)
-        )
-        # Kept here: on `self` it would be a cycle, and the memory would outlive a halved engine.
-        gradient: Callable[..., Any] | None = None
-        curves_R4K = []
-        for index_KB, lr_K1, step_K1 in zip(index_RKB, lr_RK1, step_RK1, strict=True):
-            batch_K = setup.task.batch(index_KB)
-            gradient = gradient or self._gradient(batch_K)
-            grad_KP, loss_K = gradient(self._theta_KP, self._held_K, batch_K)
-            norm_K1 = l2_norm(grad_KP, dim=1, keepdim=True)
-            grad_KP, coef_K1 = self._clipper.clip(
-                grad_KP, self._theta_KP, norm_K1, self._clip_state, limits, step_K1
+        for part in self.tiles.parts(len(self._trials)):
+            tile_began = time.perf_counter()
+            found_R4K = self._train(
+                part, index_RKB[:, part], lr_RK1[:, part].unbind(0), step_RK1[:, part].unbind(0)
             )
-            ratio_K = self._update(grad_KP, hyper, lr_K1, step_K1)
-            curves_R4K.append(torch.stack([loss_K, norm_K1[:, 0], coef_K1[:, 0], ratio_K]))
-        moved_K = l2_norm(self._theta_KP - self._theta0_KP, dim=1) / l2_norm(self._theta0_KP, dim=1)
-        curves = np.empty((len(CURVES), len(self._trials), num_steps), setup.curve_type)
-        curves[:4] = torch.stack(curves_R4K).cpu().numpy().transpose(1, 2, 0)
-        curves[4] = lr_RK.T
-        displacement_K = moved_K.cpu().numpy()
+            curves[:4, part] = found_R4K.cpu().numpy().transpose(1, 2, 0)
+            took = time.perf_counter() - tile_began
+            self.tiles.timed(part.stop - part.start, num_steps, took)
+        displacement_K = self._rows.displacement_K().cpu().numpy()
         self._step_K += num_steps
         seconds = (time.perf_counter() - began) / len(self._trials)
         done_K = self._step_K >= setup.horizon
@@ -188,32 +174,55 @@ class Cohort(Engine):
         self._keep([not done for done in done_K])
         return chunks
 
-    def _gradient(self, batch_K: Any) -> Callable[..., Any]:
+    def _train(
+        self,
+        part: slice,
+        index_RKB: Tensor,
+        lr_RK1: Sequence[Tensor],
+        step_RK1: Sequence[Tensor],
+    ) -> Tensor:
+        """Trains some of the rows for a rung; their first four curves, (R, 4, K)."""
+        assert self._rows is not None
+        setup, rows = self.setup, self._rows[part]
+        hyper, limits = (
+            {name: self._hyper(name)[part] for name in rule.defaults}
+            for rule in (setup.optimizer, setup.clipper)
+        )
+        updates = [
+            (
+                block,
+                Update(
+                    rows[block],
+                    self._rule,
+                    self._clipper,
+                    {name: column[block] for name, column in hyper.items()},
+                    {name: column[block] for name, column in limits.items()},
+                ),
+            )
+            for block in rows.blocks()
+        ]
+        dtype = wide(setup.dtype)
+        curves_R4K = torch.empty(len(index_RKB), 4, len(rows), dtype=dtype, device=setup.device)
+        # Kept here: on `self` it would be a cycle, and the memory would outlive a halved engine.
+        gradient: Gradient | None = None
+        for index_KB, lr_K1, step_K1, curves_4K in zip(
+            index_RKB, lr_RK1, step_RK1, curves_R4K, strict=True
+        ):
+            batch_K = setup.task.batch(index_KB)
+            gradient = self._gradient(batch_K, rows)
+            grad_KP, curves_4K[0] = gradient(rows.theta_KP, rows.held, batch_K)
+            for block, update in updates:
+                curves_4K[1:, block] = update(grad_KP[block], lr_K1[block], step_K1[block])
+        return curves_R4K
+
+    def _gradient(self, batch_K: Any, rows: Rows) -> Gradient:
         """Gradients and losses of all trials, a function of weights, held tensors and batches."""
         # What is no tensor in a batch is the same for every trial.
         dims = tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, batch_K)
-        return vmap(grad_and_value(self._loss), in_dims=(0, 0, dims))
-
-    def _update(
-        self, grad_KP: Tensor, hyper: Mapping[str, Tensor], lr_K1: Tensor, step_K1: Tensor
-    ) -> Tensor:
-        """Moves the weights by one step; the updates' norms over those of the weights, (K,)."""
-        is_half = self._theta_KP.dtype == torch.bfloat16
-        theta_KP, state = self._theta_KP, self._state
-        if is_half:
-            # Computed in float32 and rounded where it is kept, as torch's own kernels do.
-            theta_KP, grad_KP = theta_KP.float(), grad_KP.float()
-            state = {name: buffer.to(_wide(buffer.dtype)) for name, buffer in state.items()}
-        size_K = l2_norm(theta_KP, dim=1)
-        delta_KP = self._rule.delta(theta_KP, grad_KP, state, hyper, lr_K1, step_K1)
-        if self._factor_KP is not None:
-            delta_KP = delta_KP.mul_(self._factor_KP)
-        self._theta_KP += delta_KP
-        if is_half:
-            # What was rounded away has not moved.
-            delta_KP = self._theta_KP - theta_KP
-            self._state = {name: new.to(self._state[name].dtype) for name, new in state.items()}
-        return l2_norm(delta_KP, dim=1) / size_K
+        gradient = vmap(grad_and_value(self._loss), in_dims=(0, 0, dims))
+        if self.programs is None:
+            return gradient
+        return self.programs.find(gradient, rows.theta_KP, rows.held, batch_K)
 
     def _rates(self, start_K: np.ndarray, num_steps: int) -> np.ndarray:
         lr_K, warmup_K = (
@@ -253,14 +262,6 @@ class Objective(nn.Module):
             return self.setup.loss(self.model, batch)
         with sdpa_kernel(SDPBackend.MATH):
             return self.setup.loss(self.model, batch)
-
-
-def _longer(state: Mapping[str, Tensor], fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: torch.cat([old, fresh[name]]) for name, old in state.items()}
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype == torch.bfloat16 else dtype
 
 
 def _own(one: nn.Module, other: nn.Module) -> frozenset[str]:

@@ -14,15 +14,16 @@ from stabsweep.limits import check_count
 from stabsweep.model._check import check_choice, check_kind
 from stabsweep.signature import Signature
 
-Cell: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], list[Tensor]]
-"""Hidden states, one (B, H) a step, of projected inputs (B, L, G*H), and of the recurrent weight
-(G*H, H) and bias (G*H) and the first state (B, H)."""
+Cell: TypeAlias = Callable[[Tensor, Tensor, Tensor | None, Tensor], list[Tensor]]
+"""Hidden states, one (B, H) a step, of projected inputs (L, B, G*H), and of the recurrent weight
+(G*H, H), its bias (G*H) unless that is in the inputs, and the first state (B, H). Time comes first,
+so that what a step reads lies in one piece."""
 
 
 def _plain(activation: Callable[[Tensor], Tensor]) -> Cell:
-    def states(x_BLG: Tensor, w_GH: Tensor, b_G: Tensor, h_BH: Tensor) -> list[Tensor]:
+    def states(x_LBG: Tensor, w_GH: Tensor, b_G: Tensor | None, h_BH: Tensor) -> list[Tensor]:
         found = []
-        for x_BG in (x_BLG + b_G).unbind(1):
+        for x_BG in x_LBG.unbind(0):
             h_BH = activation(x_BG + h_BH @ w_GH.mT)
             found.append(h_BH)
         return found
@@ -30,12 +31,12 @@ def _plain(activation: Callable[[Tensor], Tensor]) -> Cell:
     return states
 
 
-def _gru(x_BLG: Tensor, w_GH: Tensor, b_G: Tensor, h_BH: Tensor) -> list[Tensor]:
+def _gru(x_LBG: Tensor, w_GH: Tensor, b_G: Tensor | None, h_BH: Tensor) -> list[Tensor]:
     found = []
-    for x_BG in x_BLG.unbind(1):
+    for x_BG in x_LBG.unbind(0):
         x_reset, x_keep, x_new = x_BG.chunk(3, -1)
         # The reset gate acts after the product, so its bias cannot join the inputs' beforehand.
-        h_reset, h_keep, h_new = (h_BH @ w_GH.mT + b_G).chunk(3, -1)
+        h_reset, h_keep, h_new = F.linear(h_BH, w_GH, b_G).chunk(3, -1)
         reset, keep = (x_reset + h_reset).sigmoid(), (x_keep + h_keep).sigmoid()
         new_BH = (x_new + reset * h_new).tanh()
         h_BH = new_BH + keep * (h_BH - new_BH)
@@ -43,9 +44,9 @@ def _gru(x_BLG: Tensor, w_GH: Tensor, b_G: Tensor, h_BH: Tensor) -> list[Tensor]
     return found
 
 
-def _lstm(x_BLG: Tensor, w_GH: Tensor, b_G: Tensor, h_BH: Tensor) -> list[Tensor]:
+def _lstm(x_LBG: Tensor, w_GH: Tensor, b_G: Tensor | None, h_BH: Tensor) -> list[Tensor]:
     found, c_BH = [], h_BH
-    for x_BG in (x_BLG + b_G).unbind(1):
+    for x_BG in x_LBG.unbind(0):
         enter, forget, new, leave = (x_BG + h_BH @ w_GH.mT).chunk(4, -1)
         c_BH = forget.sigmoid() * c_BH + enter.sigmoid() * new.tanh()
         h_BH = leave.sigmoid() * c_BH.tanh()
@@ -53,13 +54,14 @@ def _lstm(x_BLG: Tensor, w_GH: Tensor, b_G: Tensor, h_BH: Tensor) -> list[Tensor
     return found
 
 
-CELLS: Mapping[str, tuple[int, Cell]] = {
-    "gru": (3, _gru),
-    "lstm": (4, _lstm),
-    "relu": (1, _plain(F.relu)),
-    "tanh": (1, _plain(torch.tanh)),
+CELLS: Mapping[str, tuple[int, bool, Cell]] = {
+    "gru": (3, False, _gru),
+    "lstm": (4, True, _lstm),
+    "relu": (1, True, _plain(F.relu)),
+    "tanh": (1, True, _plain(torch.tanh)),
 }
-"""Cell -> how many (H, H) blocks its recurrent weight stacks, and how it steps."""
+"""Cell -> how many (H, H) blocks its recurrent weight stacks, whether its two biases may be added
+beforehand, and how it steps."""
 
 
 class Recurrence(nn.Module):
@@ -73,7 +75,7 @@ class Recurrence(nn.Module):
 
     def __init__(self, cell: str, num_inputs: int, hidden: int, depth: int) -> None:
         super().__init__()
-        num_gates, self.states = CELLS[cell]
+        num_gates, self.adds_biases, self.states = CELLS[cell]
         self.hidden, self.depth = hidden, depth
         self.num_stacked: dict[str, int] = {}
         for layer in range(depth):
@@ -97,8 +99,10 @@ class Recurrence(nn.Module):
                 getattr(self, f"{name}_l{layer}")
                 for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             )
-            x_BLD = torch.stack(found, 1) if layer else x_BLD
-            found = self.states(F.linear(x_BLD, w_ih, b_ih), w_hh, b_hh, h_BH)
+            x_LBD = torch.stack(found) if layer else x_BLD.transpose(0, 1)
+            if self.adds_biases:
+                b_ih, b_hh = b_ih + b_hh, None
+            found = self.states(F.linear(x_LBD, w_ih, b_ih), w_hh, b_hh, h_BH)
         return found
 
 

@@ -82,6 +82,25 @@ class Optimizer(ABC):
             step_K1: updates done before this one, in float64: 0 at the first.
         """
 
+    def move_row(
+        self, theta_P: Tensor, grad_P: Tensor, state: State, hyper: Mapping[str, float], step: int
+    ) -> bool:
+        """Moves the weights of one trial on a CPU in a single pass over memory, as `delta` would.
+
+        With the kernels that `torch.optim` calls when it is told `fused=True`.
+
+        Args:
+            theta_P: weights of the trial; changed in place.
+            grad_P: gradient, clipping applied.
+            state: the buffers of this row, (P,) each; advanced in place.
+            hyper: every name of `defaults`, and `lr`: the rate of this step.
+            step: updates done before this one.
+
+        Returns:
+            Whether it has: False, with nothing done, where torch has no such kernel for the rule.
+        """
+        return False
+
     @abstractmethod
     def twin(
         self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]

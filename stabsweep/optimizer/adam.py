@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,13 @@ class Adam(Optimizer):
         grad_KP = torch.addcmul(grad_KP, hyper["weight_decay"].to(theta_KP), theta_KP)
         return moment_step(grad_KP, state, hyper, lr_K1, step_K1)
 
+    def move_row(
+        self, theta_P: Tensor, grad_P: Tensor, state: State, hyper: Mapping[str, float], step: int
+    ) -> bool:
+        """See `Optimizer.move_row`."""
+        fused_step(torch.ops.aten._fused_adam_.default, theta_P, grad_P, state, hyper, step)
+        return True
+
     def twin(
         self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]
     ) -> torch.optim.Optimizer:
@@ -59,6 +66,32 @@ def moment_step(
     correction2 = 1 - beta2 ** (step_K1 + 1)
     scale = square.sqrt().div_(correction2.sqrt().to(grad_KP)).add_(hyper["eps"].to(grad_KP))
     return torch.div(mean, scale, out=scale).mul_((-lr_K1 / correction1).to(grad_KP))
+
+
+def fused_step(
+    kernel: Callable[..., None],
+    theta_P: Tensor,
+    grad_P: Tensor,
+    state: State,
+    hyper: Mapping[str, float],
+    step: int,
+) -> None:
+    """One update by torch's kernel for Adam, or AdamW; see `Optimizer.move_row`."""
+    kernel(
+        [theta_P],
+        [grad_P],
+        [state["exp_avg"]],
+        [state["exp_avg_sq"]],
+        [],
+        [torch.tensor(step + 1.0)],
+        lr=hyper["lr"],
+        beta1=hyper["beta1"],
+        beta2=hyper["beta2"],
+        weight_decay=hyper["weight_decay"],
+        eps=hyper["eps"],
+        amsgrad=False,
+        maximize=False,
+    )
 
 
 def moment_arguments(hyper: Mapping[str, float]) -> dict:

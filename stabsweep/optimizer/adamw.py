@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from stabsweep.optimizer._base import Optimizer, State
-from stabsweep.optimizer.adam import moment_arguments, moment_step
+from stabsweep.optimizer.adam import fused_step, moment_arguments, moment_step
 
 
 class AdamW(Optimizer):
@@ -34,6 +34,13 @@ class AdamW(Optimizer):
         """See `Optimizer.delta`."""
         step_KP = moment_step(grad_KP, state, hyper, lr_K1, step_K1)
         return step_KP.addcmul_(theta_KP, (-lr_K1 * hyper["weight_decay"]).to(theta_KP))
+
+    def move_row(
+        self, theta_P: Tensor, grad_P: Tensor, state: State, hyper: Mapping[str, float], step: int
+    ) -> bool:
+        """See `Optimizer.move_row`."""
+        fused_step(torch.ops.aten._fused_adamw_.default, theta_P, grad_P, state, hyper, step)
+        return True
 
     def twin(
         self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]

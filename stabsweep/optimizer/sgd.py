@@ -64,6 +64,24 @@ class SGD(Optimizer):
             return torch.addcmul(grad_KP, buffer, momentum).mul_(-lr_K1.to(theta_KP))
         return buffer * -lr_K1.to(theta_KP)
 
+    def move_row(
+        self, theta_P: Tensor, grad_P: Tensor, state: State, hyper: Mapping[str, float], step: int
+    ) -> bool:
+        """See `Optimizer.move_row`."""
+        torch.ops.aten._fused_sgd_.default(
+            [theta_P],
+            [grad_P],
+            [state["momentum_buffer"]] if hyper["momentum"] else [],
+            weight_decay=hyper["weight_decay"],
+            momentum=hyper["momentum"],
+            lr=hyper["lr"],
+            dampening=hyper["dampening"],
+            nesterov=self.nesterov,
+            maximize=False,
+            is_first_step=step == 0,
+        )
+        return True
+
     def twin(
         self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]
     ) -> torch.optim.Optimizer:

@@ -194,8 +194,8 @@ def test_factors_are_not_rounded_to_bfloat16():
     setup = replace(setup, lr_scales=LRScales({"*": 0.999}))
     engine = Cohort(setup, 1)
     engine.admit(make_trials({"lr": 0.1}))
-    assert engine._factor_KP is not None
-    assert engine._factor_KP.unique().tolist() == pytest.approx([0.999], rel=1e-6)
+    assert engine._rows is not None
+    assert engine._rows.factor["lr"].unique().tolist() == pytest.approx([0.999], rel=1e-6)
 
 
 # ------------------------------------------------------------------------------ in a sweep

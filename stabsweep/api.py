@@ -13,7 +13,7 @@ from torch import nn
 
 from stabsweep import bracket as brackets
 from stabsweep import confirm as tests
-from stabsweep import environment, executor, mirror, pruner, report
+from stabsweep import environment, mirror, pruner, report
 from stabsweep.curvature import small_curvature
 from stabsweep.errors import BadInput
 from stabsweep.extension import Extension, read_extensions
@@ -39,7 +39,7 @@ from stabsweep.study import rehearse
 from stabsweep.task import Task
 from stabsweep.theory import Theory, answer_row
 
-_APART = ("folder", "storage", "watcher")
+_APART = ("executor", "workers", "folder", "storage", "watcher")
 """Arguments that are no part of what is swept."""
 
 
@@ -66,6 +66,8 @@ def sweep(
     engine: str = "auto",
     cohort_size: int | None = None,
     rung_steps: int | None = None,
+    executor: str = "auto",
+    workers: int | None = None,
     device: str = "auto",
     precision: str = "fp32",
     margin_decades: float = MARGIN_DECADES,
@@ -111,6 +113,8 @@ def sweep(
         engine: `auto`, `cohort` (stacked) or `loop` (one by one).
         cohort_size: trials stacked at once; None chooses by the device.
         rung_steps: steps between two looks at the losses; None is a tenth of the horizon.
+        executor: `local` (in this process), `process` (one a core) or `auto`; changes no trial.
+        workers: processes; None: as many as torch has threads, or a container has cores.
         device: `auto` (a GPU when there is one), `cpu`, `cuda`, `cuda:1` ...
         precision: `fp32`, `fp64`, `bf16` (autocast), `bf16_pure` (weights too) or `fp16` (autocast,
             with a loss scale, one trial at a time), unless swept.
@@ -138,7 +142,7 @@ def sweep(
         BadInput: an argument cannot be used; the message says which, why and what to do.
     """
     given = {key: value for key, value in locals().items() if key not in _APART}
-    plan = Plan.make(given)
+    plan = Plan.make(given, executor, workers)
     folder = Path(folder) if folder is not None else None
     tried = read_bracket(folder) if folder else []
     notes = []
@@ -155,7 +159,11 @@ def sweep(
 
 
 def resume(
-    folder: str | Path, watcher: Watcher | str = "auto", storage: str | None = None
+    folder: str | Path,
+    watcher: Watcher | str = "auto",
+    storage: str | None = None,
+    executor: str = "auto",
+    workers: int | None = None,
 ) -> Result:
     """Goes on with the sweep of a folder: what is recorded is not run again.
 
@@ -165,7 +173,8 @@ def resume(
     cure = f"call stabsweep.sweep with the same arguments and folder={str(folder)!r}"
     config = asked(read_config(Path(folder)), cure)
     try:
-        return sweep(**config, folder=folder, storage=storage, watcher=watcher)
+        apart = {"executor": executor, "workers": workers, "storage": storage, "watcher": watcher}
+        return sweep(**config, folder=folder, **apart)
     except TypeError as error:
         raise BadInput(f"{folder}/config.yaml does not describe a sweep: {error}") from None
 
@@ -230,18 +239,13 @@ def _run(
         if store:
             store.note(message)
 
-    copy = _mirror(storage, folder, known.subject, watcher) if storage else None
+    copy = mirror.open_copy(storage, folder, known.subject, watcher.note) if storage else None
     told = copy.add if copy else None
+    trainer, where = plan.make_executor(plan.num_trials, note)
     run = Run(
         legs.space,
         legs.study(stopper, done, told),
-        executor.Local(
-            plan.setup,
-            [axis.name for axis in plan.space.splitting],
-            plan.engine,
-            plan.cohort_size,
-            note,
-        ),
+        trainer,
         store,
         watcher,
         plan.horizon,
@@ -256,7 +260,7 @@ def _run(
     begun = Progress(legs.num_planned, len(done), len(done), may_stop=run.study.may_stop)
     watcher.start(known.subject, begun)
     try:
-        for message in [*remarks, *plan.notes]:
+        for message in filter(None, [*remarks, *plan.notes, where]):
             note(message)
         run.run()
         while legs.go_on(run.records, note):
@@ -284,6 +288,7 @@ def _run(
             f"and go on with: stabsweep resume {folder}"
         ) from None
     finally:
+        trainer.close()
         if copy:
             copy.close()
         watcher.stop()
@@ -340,18 +345,6 @@ def _theory(plan: Plan, found: Result, known: Theory | None) -> Theory | None:
     if curvature is None or curvature.edge_lr is None:
         return None
     return Theory(row.values, curvature.eigenvalue, curvature.edge_lr, curvature.formula)
-
-
-def _mirror(storage: str, folder: Path | None, subject: str, watcher: Watcher) -> mirror.Mirror:
-    """The copy of a sweep, in a study named after its folder."""
-    if folder is None:
-        return mirror.Mirror(
-            storage, f"{subject} {time.strftime('%Y-%m-%d %H:%M:%S')}", watcher.note
-        )
-    whole = folder.resolve()
-    return mirror.Mirror(
-        storage, f"{whole.parent.name}/{whole.name}", watcher.note, {"folder": str(whole)}
-    )
 
 
 def _done(folder: Path, config: Mapping[str, Any]) -> tuple[list[Record], list[Extension]]:

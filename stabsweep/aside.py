@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 
-from stabsweep import executor, pruner
+from stabsweep import pruner
 from stabsweep.plan import Plan
 from stabsweep.progress import Silence
 from stabsweep.records import Point, Record
@@ -28,24 +29,22 @@ def train(plan: Plan, points: Sequence[Point], seeds: Sequence[int]) -> list[Rec
     # A rate may lie beside the values, or outside of the range, that the sweep has.
     axes = {axis.name: _listed(axis, points) for axis in plan.space}
     plan = replace(plan, space=Space(axes))
-    run = Run(
-        plan.space,
-        Study(plan.space, DesignSampler(design), pruner.build("divergence"), seeds, len(design)),
-        executor.Local(
-            plan.setup,
-            [axis.name for axis in plan.space.splitting],
-            plan.engine,
-            plan.cohort_size,
-            lambda note: None,
-        ),
-        None,
-        Silence(),
-        plan.horizon,
-        plan.rung_steps,
-        plan.fixed,
-        lambda point: plan.task_of(point).blind_loss,
-    )
-    run.run()
+    sampler, stopper = DesignSampler(design), pruner.build("divergence")
+    study = Study(plan.space, sampler, stopper, seeds, len(design))
+    trainer, _ = plan.make_executor(len(trials), lambda note: None)
+    with closing(trainer):
+        run = Run(
+            plan.space,
+            study,
+            trainer,
+            None,
+            Silence(),
+            plan.horizon,
+            plan.rung_steps,
+            plan.fixed,
+            lambda point: plan.task_of(point).blind_loss,
+        )
+        run.run()
     return sorted(run.records, key=lambda record: record.trial)
 
 

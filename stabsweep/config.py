@@ -31,6 +31,7 @@ class Schema:
     sampler: dict[str, Any] = field(default_factory=dict)
     pruner: dict[str, Any] = field(default_factory=dict)
     engine: dict[str, Any] = field(default_factory=dict)
+    executor: dict[str, Any] = field(default_factory=dict)
     horizon: int = MISSING
     num_trials: int = MISSING
     seeds: Any = MISSING
@@ -163,17 +164,20 @@ def read_arguments(config: DictConfig) -> dict[str, Any]:
     _check_name(given["name"])
     for key in ("name", "progress", "format"):
         given.pop(key)
-    for group in ("model", "task", "optimizer", "clipper", "sampler", "pruner", "engine"):
+    groups = ("model", "task", "optimizer", "clipper", "sampler", "pruner", "engine", "executor")
+    for group in groups:
         if not isinstance(given[group], Mapping) or "name" not in given[group]:
             raise BadInput(f"{group}={given[group]!r} is no choice: see stabsweep --help")
-    sampler, engine = dict(given.pop("sampler")), dict(given.pop("engine"))
-    given["engine"] = engine.pop("name")
+    sampler = dict(given.pop("sampler"))
     given["sampler_seed"] = sampler.pop("seed", 0)
     given["sampler"] = _plain(sampler)
     given |= {group: _plain(given[group]) for group in ("clipper", "pruner")}
-    given["cohort_size"], given["rung_steps"] = engine.pop("cohort_size"), engine.pop("rung_steps")
-    for key in engine:
-        raise unknown("engine key", key, ["name", "cohort_size", "rung_steps"])
+    for group, keys in {"engine": ("cohort_size", "rung_steps"), "executor": ("workers",)}.items():
+        choice = dict(given.pop(group))
+        given[group] = choice.pop("name")
+        given |= {key: choice.pop(key, None) for key in keys}
+        for key in choice:
+            raise unknown(f"{group} key", key, ["name", *keys])
     return given
 
 

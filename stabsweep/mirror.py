@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -170,6 +171,23 @@ def _lean(trial: FrozenTrial) -> FrozenTrial:
     lean.user_attrs = {k: v for k, v in trial.user_attrs.items() if k in ATTRIBUTES}
     lean.system_attrs = {}
     return lean
+
+
+def open_copy(
+    storage: str, folder: Path | None, subject: str, note: Callable[[str], None]
+) -> Mirror:
+    """The copy of a sweep, in a study named after its folder, or by what was swept and when.
+
+    Args:
+        storage: URL of an Optuna storage.
+        folder: of the sweep's results, if it has one.
+        subject: what is swept.
+        note: see `Mirror`.
+    """
+    if folder is None:
+        return Mirror(storage, f"{subject} {time.strftime('%Y-%m-%d %H:%M:%S')}", note)
+    whole = folder.resolve()
+    return Mirror(storage, f"{whole.parent.name}/{whole.name}", note, {"folder": str(whole)})
 
 
 def check_storage(storage: Any) -> None:

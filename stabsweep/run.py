@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stabsweep.engine import Chunk
-from stabsweep.executor import Local
+from stabsweep.executor import Executor
 from stabsweep.progress import Progress, Watcher
 from stabsweep.records import (
     CURVES,
@@ -55,7 +55,7 @@ class Run:
 
     space: Space
     study: Study
-    executor: Local
+    executor: Executor
     store: Store | None
     watcher: Watcher
     horizon: int

@@ -19,7 +19,7 @@ from stabsweep.cli._words import (
 )
 from stabsweep.errors import BadInput, unknown
 
-_RESUME = {"progress": "auto", "format": "text", "storage": ""}
+_RESUME = {"progress": "auto", "format": "text", "storage": "", "executor": "auto", "workers": ""}
 
 
 def resume(words: Sequence[str]) -> int:
@@ -28,7 +28,9 @@ def resume(words: Sequence[str]) -> int:
     check_format(options["format"], FORMATS)
     from stabsweep.api import resume
 
-    result = resume(folder, options["progress"], options["storage"] or None)
+    workers = whole("workers", options["workers"])
+    storage = options["storage"] or None
+    result = resume(folder, options["progress"], storage, options["executor"], workers)
     print_result(result, options["format"])
     return INTERRUPTED if result.interrupted else OK if result.pick.is_ok else NOT_OK
 

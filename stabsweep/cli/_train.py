@@ -22,7 +22,8 @@ OWN += ("watch_every",)
 SHOWN = {"progress": "auto", "format": "text"}
 OF_SWEEPS = {
     "space", "sampler", "pruner", "num_trials", "seeds", "extend", "bracket", "confirm", "stress",
-    "curvature", "margin_decades", "engine", "storage", "hydra",
+    "curvature", "margin_decades", "engine", "executor", "workers", "storage",
+    "hydra",
 }  # fmt: skip
 """What says how rates are searched for: a run has one."""
 

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,18 @@ class Chunk:
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         curves = np.empty((len(CURVES), 0))
         return cls(trial.number, 0, curves, math.nan, math.nan, is_done=True, error=text)
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Chunk]) -> Chunk:
+        """Pieces of one trial that follow each other, as one."""
+        if len(pieces) == 1:
+            return pieces[0]
+        return replace(
+            pieces[-1],
+            start_step=pieces[0].start_step,
+            curves=np.concatenate([piece.curves for piece in pieces], axis=1),
+            seconds=sum(piece.seconds for piece in pieces),
+        )
 
 
 class Engine(ABC):

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from stabsweep.engine import Chunk, Engine, Setup, build, is_out_of_memory, no_memory
+from stabsweep.engine import Chunk, Engine, build, is_out_of_memory, no_memory
 from stabsweep.errors import BadInput
-from stabsweep.records import Trial, Value
+from stabsweep.executor._base import Executor, MakeSetup, Note, Split
+from stabsweep.records import Trial
 
-Note = Callable[[str], None]
 
-
-class Local:
+class Local(Executor):
     """Runs trials in this process.
 
     Trials that differ in a splitting axis (another optimizer is another program) get engines of
@@ -30,7 +29,7 @@ class Local:
 
     def __init__(
         self,
-        make_setup: Callable[[dict[str, Value]], Setup],
+        make_setup: MakeSetup,
         splitting: Sequence[str],
         engine: str,
         cohort_size: int,
@@ -41,34 +40,55 @@ class Local:
         self._engine = engine
         self._note = note
         self._cohort_size = cohort_size
-        self._engines: dict[tuple[Value, ...], Engine] = {}
-        self._waiting: dict[tuple[Value, ...], deque[Trial]] = {}
+        self._engines: dict[Split, Engine] = {}
+        self._waiting: dict[Split, deque[Trial]] = {}
         self._said: set[str] = set()
 
     @property
     def num_running(self) -> int:
-        """Trials in training or waiting for room."""
+        """See `Executor.num_running`."""
         training = sum(len(engine.trials) for engine in self._engines.values())
         return training + sum(len(queue) for queue in self._waiting.values())
 
     @property
     def num_free(self) -> int:
-        """Trials that can be admitted without waiting, were they all of the emptiest kind."""
-        room = sum(engine.capacity for engine in self._engines.values())
+        """See `Executor.num_free`."""
+        room = sum(self.rooms.values())
         return max((room or self._cohort_size) - self.num_running, 0)
 
-    def admit(self, trials: Sequence[Trial]) -> None:
-        """Takes trials into training, as soon as there is room for each."""
+    @property
+    def rooms(self) -> dict[Split, int]:
+        """How many trials each kind of them can have in training at once."""
+        return {key: engine.capacity for key, engine in self._engines.items()}
+
+    def admit(self, trials: Sequence[Trial], beside: Sequence[Trial] = ()) -> None:
+        """See `Executor.admit`.
+
+        Args:
+            trials: to be trained here.
+            beside: others of the sweep, by which an engine is chosen too: whoever trains a part of
+                them is to choose what one who trains them all would.
+        """
         for trial in trials:
-            key = tuple(trial.point[name] for name in self._splitting)
-            self._waiting.setdefault(key, deque()).append(trial)
+            self._waiting.setdefault(self._key(trial), deque()).append(trial)
         for key, queue in self._waiting.items():
             if queue and key not in self._engines:
-                self._engines[key] = self._build(queue)
+                others = [trial for trial in beside if self._key(trial) == key]
+                self._engines[key] = self._build([*queue, *others])
             if queue:
                 self._fill(key, queue)
 
-    def _fill(self, key: tuple[Value, ...], queue: deque[Trial]) -> None:
+    def withdraw(self) -> list[Trial]:
+        """Takes back the trials that wait for room."""
+        found = [trial for queue in self._waiting.values() for trial in queue]
+        for queue in self._waiting.values():
+            queue.clear()
+        return found
+
+    def _key(self, trial: Trial) -> Split:
+        return tuple(trial.point[name] for name in self._splitting)
+
+    def _fill(self, key: Split, queue: deque[Trial]) -> None:
         """Lets in as many waiting trials as an engine has room for."""
         before = list(self._engines[key].trials)
         room = max(self._engines[key].capacity - len(before), 0)
@@ -78,11 +98,11 @@ class Local:
             self._halve(key)
             self._fill(key, queue)
 
-    def _build(self, queue: deque[Trial]) -> Engine:
-        point = queue[0].point
+    def _build(self, trials: list[Trial]) -> Engine:
+        point = trials[0].point
         setup = self._make_setup({name: point[name] for name in self._splitting})
         try:
-            engine, why = build(self._engine, setup, list(queue), self._cohort_size)
+            engine, why = build(self._engine, setup, trials, self._cohort_size)
         except (RuntimeError, MemoryError) as error:
             raise no_memory() if is_out_of_memory(error) else error from error
         if why not in self._said:
@@ -91,27 +111,45 @@ class Local:
         return engine
 
     def advance(self, num_steps: int) -> list[Chunk]:
-        """Trains every running trial on; see `Engine.advance`.
+        """See `Executor.advance`.
 
         An error of the model's own ends the trial, when it trains alone; a whole cohort does not
         fail for one, since what can be stacked cannot look at values.
         """
-        chunks: list[Chunk] = []
-        for key, engine in list(self._engines.items()):
-            try:
-                if not self._fits(key, lambda engine: chunks.extend(engine.advance(num_steps))):
-                    self._waiting[key].extendleft(reversed(self._engines[key].trials))
-                    self._halve(key)
-            except Exception as error:
-                if len(engine.trials) != 1 or isinstance(error, BadInput):
-                    raise
-                (trial,) = engine.trials
-                engine.drop(trial.number)
-                chunks.append(Chunk.failed(trial, error))
+        found = [chunk for key in list(self._engines) for chunk in self._advance(key, num_steps)]
         self.admit([])
-        return chunks
+        return sorted(found, key=lambda chunk: chunk.trial)
 
-    def _fits(self, key: tuple[Value, ...], work: Callable[[Engine], None]) -> bool:
+    def _advance(self, key: Split, num_steps: int) -> list[Chunk]:
+        """Trains the trials of an engine on, by as many steps each, whatever its neighbours do.
+
+        An engine stops where the first of its trials ends: then the others have steps left.
+        """
+        pieces: dict[int, list[Chunk]] = {}
+
+        def train(engine: Engine) -> None:
+            left = num_steps
+            while left and engine.trials:
+                chunks = engine.advance(left)
+                for chunk in chunks:
+                    pieces.setdefault(chunk.trial, []).append(chunk)
+                left -= chunks[0].curves.shape[1]
+
+        try:
+            if not self._fits(key, train):
+                self._waiting[key].extendleft(reversed(self._engines[key].trials))
+                self._halve(key)
+                pieces = {number: some for number, some in pieces.items() if some[-1].is_done}
+        except Exception as error:
+            engine = self._engines[key]
+            if len(engine.trials) != 1 or isinstance(error, BadInput):
+                raise
+            (trial,) = engine.trials
+            engine.drop(trial.number)
+            pieces[trial.number] = [Chunk.failed(trial, error)]
+        return [Chunk.joined(some) for some in pieces.values()]
+
+    def _fits(self, key: Split, work: Callable[[Engine], None]) -> bool:
         """Whether an engine had the memory for its work, and so has done it.
 
         The caller makes room, not the `except` here: until it is left, the error keeps the frames
@@ -130,7 +168,7 @@ class Local:
             return False
         return True
 
-    def _halve(self, key: tuple[Value, ...]) -> None:
+    def _halve(self, key: Split) -> None:
         """Puts an empty engine with half the room in the place of one whose memory ran out.
 
         Its trials begin again, since their state is half-written.
@@ -145,7 +183,7 @@ class Local:
         self._note(f"out of memory: going on with cohorts of {capacity} trials")
 
     def drop(self, number: int) -> None:
-        """Ends a trial before its horizon."""
+        """See `Executor.drop`."""
         for engine in self._engines.values():
             engine.drop(number)
         for queue in self._waiting.values():

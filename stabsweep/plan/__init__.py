@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from stabsweep import clipper as clippers
+from stabsweep import executor as executors
 from stabsweep import optimizer as optimizers
 from stabsweep.engine import PRECISIONS, LRScales, Setup, is_out_of_memory, no_memory
 from stabsweep.errors import BadInput
@@ -66,6 +67,8 @@ class Plan:
         confirm, stress: whether the pick is put to the test.
         curvature: whether the measured edge is set beside that of linear theory.
         order_shift: added to every seed for the order of the batches, see `Setup`.
+        executor, workers: where trials run, and in how many processes at most: no part of what is
+            swept.
     """
 
     space: Space
@@ -95,11 +98,20 @@ class Plan:
     stress: bool
     curvature: bool
     order_shift: int = 0
+    executor: str = "auto"
+    workers: int = 1
     _tasks: dict[tuple[Any, ...], Task] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def make(cls, given: Mapping[str, Any]) -> Plan:
+    def make(
+        cls, given: Mapping[str, Any], executor: str = "auto", workers: int | None = None
+    ) -> Plan:
         """The plan for the arguments of `stabsweep.api.sweep`, all present.
+
+        Args:
+            given: those that say what is swept.
+            executor: where, one of `stabsweep.executor.EXECUTORS`.
+            workers: processes there; None for one a core.
 
         Raises:
             BadInput: an argument cannot be used.
@@ -117,6 +129,7 @@ class Plan:
         optimizer, clipper = (named(key, given[key]) for key in ("optimizer", "clipper"))
         check_space(space, fixed, optimizer, clipper, given["horizon"])
         device = find_device(given["device"])
+        executors.check(executor, device)
         plan = cls(
             space=space,
             optimizer=optimizer,
@@ -136,6 +149,8 @@ class Plan:
             confirm=_switch("confirm", given["confirm"], True),
             stress=_switch("stress", given["stress"], is_reference(given["model"])),
             curvature=_switch("curvature", given["curvature"], is_reference(given["model"])),
+            executor=executor,
+            workers=optional_count({"workers": workers}, "workers", executors.num_cores()),
             **{key: given[key] for key in _AS_GIVEN},
         )
         try:
@@ -167,6 +182,26 @@ class Plan:
             lr_scales=LRScales(self.lr_scales, self._rates("lr_scale"), self._rates("lr")),
             clipper=clipper,
             order_shift=self.order_shift,
+        )
+
+    def make_executor(
+        self, num_trials: int, note: executors.Note
+    ) -> tuple[executors.Executor, str]:
+        """What trains the trials, and one line that says what it is, see `executor.build`.
+
+        Args:
+            num_trials: to be trained; there are never more processes.
+            note: see `executor.Local`.
+        """
+        return executors.build(
+            self.executor,
+            min(self.workers, num_trials, self.cohort_size),
+            self.device,
+            self.setup,
+            [axis.name for axis in self.space.splitting],
+            self.engine,
+            self.cohort_size,
+            note,
         )
 
     def task_of(self, point: Point) -> Task:

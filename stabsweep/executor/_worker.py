@@ -1,0 +1,205 @@
+"""One process beside this one, with one thread, that trains trials in a `Local` of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import TextIO
+
+import torch
+
+from stabsweep.engine import Chunk
+from stabsweep.executor._base import Note, Split
+from stabsweep.executor.local import Local
+from stabsweep.records import Trial
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker is to do next: see the arguments of `Worker.send`."""
+
+    num_steps: int
+    dropped: Sequence[int]
+    admitted: Sequence[Trial]
+    beside: Sequence[Trial]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a worker has done.
+
+    Attributes:
+        chunks: of the trials in training.
+        waiting: trials that it has no room for: they are not its own any more.
+        rooms: how many trials of each kind it can train at once.
+        notes: what is to be told, a line each.
+    """
+
+    chunks: Sequence[Chunk] = ()
+    waiting: Sequence[Trial] = ()
+    rooms: Mapping[Split, int] | None = None
+    notes: Sequence[str] = ()
+
+
+class Died(Exception):
+    """A worker has ended without being asked to; the message says of what: `killed by SIGKILL`."""
+
+
+class Worker:
+    """A process that was forked off this one.
+
+    Forked, so that whatever the user made, in a notebook or a closure, is there as it is. It lives
+    as long as this process holds the other end of its pipe: also a kill -9 here ends it.
+
+    Args:
+        make_local: makes what trains, in the worker.
+        others: workers that are running: it must not hold their pipes open.
+        streams: what it prints to. Those of the start: a live display takes their place for a while
+            and is guarded by locks, which a fork may find locked for ever.
+    """
+
+    def __init__(
+        self,
+        make_local: Callable[[Note], Local],
+        others: Iterable[Worker],
+        streams: tuple[TextIO, TextIO],
+    ) -> None:
+        self._pipe, theirs = Pipe()
+        # What is still to be printed would be printed by both.
+        _flush(streams)
+        with warnings.catch_warnings():
+            # Python 3.12 warns of every fork of a process with threads, torch's own among them: the
+            # child could wait for a lock that one of them held. Ours takes none that they take, and
+            # runs torch with one thread, as the workers of a DataLoader do.
+            warnings.filterwarnings("ignore", "(?s).*fork", DeprecationWarning)
+            self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            # Whatever happens, it must not return into the program that it is a copy of.
+            try:
+                for pipe in (self._pipe, *(other._pipe for other in others)):
+                    pipe.close()
+                _serve(theirs, make_local, streams)
+                status = 0
+            except BaseException:
+                with contextlib.suppress(BaseException):
+                    traceback.print_exc(file=sys.__stderr__)
+            finally:
+                os._exit(status)
+        theirs.close()
+
+    def send(
+        self,
+        num_steps: int,
+        dropped: Sequence[int],
+        admitted: Sequence[Trial],
+        beside: Sequence[Trial],
+    ) -> None:
+        """Has trials trained on; the answer is to be received.
+
+        Args:
+            num_steps: as `Executor.advance` takes it.
+            dropped: numbers of trials that end before.
+            admitted: trials that join.
+            beside: trials that join other workers.
+        """
+        # One that has died is met again where its answer is missing.
+        with contextlib.suppress(OSError):
+            self._pipe.send(Order(num_steps, dropped, admitted, beside))
+
+    def receive(self) -> Reply:
+        """What was asked for last.
+
+        Raises:
+            Died: the worker has.
+            Exception: whatever it met, as it was.
+        """
+        try:
+            reply = self._pipe.recv()
+        except (EOFError, OSError):
+            raise Died(self._end()) from None
+        if isinstance(reply, Reply):
+            return reply
+        error, text = reply
+        raise error from RuntimeError(f"in a process of executor=process:\n{text}")
+
+    def close(self) -> None:
+        """Ends the worker at once: what it has sent is here, and nothing else is kept of it."""
+        if not self._pipe.closed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self._end()
+
+    def _end(self) -> str:
+        """Closes what is left of a worker that has ended; says of what it has."""
+        self._pipe.close()
+        try:
+            code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        except ChildProcessError:
+            return "why is not known"  # Somebody else has asked for its status.
+        return f"exit code {code}" if code >= 0 else f"killed by {_signal(-code)}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _serve(
+    pipe: Connection, make_local: Callable[[Note], Local], streams: tuple[TextIO, TextIO]
+) -> None:
+    """The life of a worker: it does as it is ordered until nobody is left to give orders."""
+    # Ctrl-C reaches all processes of a terminal: the first of them decides what follows.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    sys.stdout, sys.stderr = streams
+    torch.set_num_threads(1)
+    notes: list[str] = []
+    local = make_local(notes.append)
+    while True:
+        try:
+            order: Order = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            for number in order.dropped:
+                local.drop(number)
+            local.admit(order.admitted, order.beside)
+            chunks = local.advance(order.num_steps)
+            answer = Reply(chunks, local.withdraw(), local.rooms, tuple(notes))
+        except Exception as error:  # noqa: BLE001  It is raised where the sweep runs.
+            answer = _portable(error), traceback.format_exc()
+        notes.clear()
+        _flush(streams)
+        try:
+            pipe.send(answer)
+        except OSError:
+            return
+
+
+def _flush(streams: Iterable[TextIO]) -> None:
+    for stream in streams:
+        # A stream may be closed, or none at all.
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def _portable(error: Exception) -> Exception:
+    """An error as it can be sent: itself, or its words where it cannot be made again from them."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001  An exception's own code may fail in any way.
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

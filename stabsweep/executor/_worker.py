@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import TextIO
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from stabsweep.engine import Chunk
 from stabsweep.executor._base import Note, Split
@@ -110,7 +111,7 @@ class Worker:
             num_steps: as `Executor.advance` takes it.
             dropped: numbers of trials that end before.
             admitted: trials that join.
-            beside: trials that join other workers.
+            beside: as `Local.admit` takes it.
         """
         # One that has died is met again where its answer is missing.
         with contextlib.suppress(OSError):
@@ -165,6 +166,9 @@ def _serve(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     sys.stdout, sys.stderr = streams
+    # NumPy's BLAS keeps its threads, and then waits for them: a small SVD took a hundred times as
+    # long (measured, OpenBLAS with two threads, after a fork).
+    threadpool_limits(1)
     torch.set_num_threads(1)
     notes: list[str] = []
     local = make_local(notes.append)

@@ -66,15 +66,16 @@ class Local(Executor):
 
         Args:
             trials: to be trained here.
-            beside: others of the sweep, by which an engine is chosen too: whoever trains a part of
-                them is to choose what one who trains them all would.
+            beside: trials of the sweep, these among them or not, by which an engine is chosen too:
+                whoever trains a part of them is to choose what one who trains them all would.
         """
         for trial in trials:
             self._waiting.setdefault(self._key(trial), deque()).append(trial)
         for key, queue in self._waiting.items():
             if queue and key not in self._engines:
-                others = [trial for trial in beside if self._key(trial) == key]
-                self._engines[key] = self._build([*queue, *others])
+                known = {trial.number: trial for trial in [*queue, *beside]}
+                alike = [trial for trial in known.values() if self._key(trial) == key]
+                self._engines[key] = self._build(sorted(alike, key=lambda trial: trial.number))
             if queue:
                 self._fill(key, queue)
 

@@ -99,7 +99,9 @@ class Process(Executor):
         entering = list(self._enter())
         for place in self._busy():
             own = [trial for trial in entering if trial.number in place.training]
-            beside = [trial for trial in entering if trial.number not in place.training]
+            # One that may end its process is tried out in no other, nor is it with others.
+            beside = [trial for trial in entering if not self._is_lonely(trial)]
+            beside = [] if any(map(self._is_lonely, own)) else beside
             place.worker.send(num_steps, place.dropped, own, beside)
             place.dropped = []
         chunks: list[Chunk] = []

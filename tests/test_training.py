@@ -271,6 +271,7 @@ def says(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["lr=1e-2", "policy=mend"], "policy='mend' is not known"),
         (["lr=1e-2", "seeds=3"], "seeds has no effect on a run, which has one rate"),
         (["lr=1e-2", "space=lr"], "space has no effect on a run"),
+        (["lr=1e-2", "executor=local"], "executor has no effect on a run"),
         (["lr=1e-2", "modle=rnn"], "modle"),
         (["lr=1e-2", "loud"], "usage: stabsweep train"),
         (["from=/nowhere"], "/nowhere is no folder"),

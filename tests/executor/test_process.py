@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+import stabsweep
 from stabsweep.engine import Cohort
 from stabsweep.errors import BadInput
 from stabsweep.executor import Local, Process, local
@@ -304,11 +306,16 @@ os.kill({victim}, 9)
     assert np.array_equal(second[0].curves, expected[0].curves[:, :5])
 
 
+def segfault():
+    faulthandler.disable()  # pytest's would print a page.
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
 @pytest.mark.parametrize("engine", ["cohort", "loop"])
 @pytest.mark.parametrize(
     "end, why",
     [
-        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "killed by SIGSEGV"),
+        (segfault, "killed by SIGSEGV"),
         (lambda: os._exit(3), "exit code 3"),
     ],
 )
@@ -359,6 +366,63 @@ def test_closing_ends_the_processes_and_leaves_no_zombie():
 
 
 # ------------------------------------------------------------------------------ whole sweeps
+
+SEARCH = {
+    "model": {"name": "mlp", "width": 8, "depth": 2},
+    "task": "digits",
+    "space": {"lr": {"low": 1e-3, "high": 1e3}, "momentum": [0.0, 0.9]},
+    "optimizer": "sgd",
+    "horizon": 25,  # Not a multiple of a rung, so that trials get out of step.
+    "rung_steps": 4,
+    "num_trials": 40,
+    "batch_size": 16,
+    "cohort_size": 9,
+    "device": "cpu",
+    "curvature": False,
+    "watcher": "off",
+}
+
+
+def remembered(result):
+    return [
+        {key: value for key, value in record.as_dict().items() if key != "seconds"}
+        for record in result.region.records
+    ]
+
+
+@pytest.mark.slow
+def test_a_sweep_finds_the_same_wherever_it_trains(tmp_path):
+    """Points, verdicts, curves and the pick; here every executor has one thread to a trial."""
+    optimizers = {"lr": SEARCH["space"]["lr"], "optimizer": ["sgd", "lion"]}
+    falls = {**SEARCH, "model": "vector", "task": "quadratic"}
+    for name, given in {"falls": falls, "kinds": {**SEARCH, "space": optimizers}}.items():
+        folders = [tmp_path / f"{name}-{where}" for where in ("here", "there")]
+        here = stabsweep.sweep(**given, executor="local", folder=folders[0])
+        there = stabsweep.sweep(**given, executor="process", workers=3, folder=folders[1])
+        assert remembered(here) == remembered(there) and here.pick == there.pick
+        states = {record.state for record in here.region.records}
+        assert "complete" in states and ("pruned" in states or name == "kinds")
+        assert [proof.record.lr for proof in here.proofs] == [p.record.lr for p in there.proofs]
+        assert here.config == there.config
+        assert "executor process: 3 processes, one thread each" in there.notes
+        for path in sorted((folders[0] / "traces").iterdir()):
+            assert path.read_bytes() == (folders[1] / "traces" / path.name).read_bytes()
+
+
+def test_a_sweep_is_gone_on_with_by_another_executor(tmp_path):
+    given = {**SEARCH, "sampler": "grid", "num_trials": 16, "confirm": False, "stress": False}
+    whole = stabsweep.sweep(**given, executor="local")
+    given["folder"] = tmp_path / "run"
+    stabsweep.sweep(**given, executor="process", workers=2)
+    lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "run" / "records.jsonl").write_text("".join(lines[:7]))
+    stabsweep.sweep(**given, executor="local")
+    (tmp_path / "run" / "records.jsonl").write_text("".join(lines[:3]))
+    again = stabsweep.resume(tmp_path / "run", "off", executor="process", workers=3)
+    losses = [(r.trial, r.verdict, r.final_loss) for r in whole.region.records]
+    assert [(r.trial, r.verdict, r.final_loss) for r in again.region.records] == losses
+    assert "executor process: 3 processes, one thread each" in again.notes
+
 
 SWEEP = """
 import torch, stabsweep

@@ -111,7 +111,7 @@ def sweep(
         sampler_seed: seed of the points themselves.
         pruner: `divergence`, `none`, or `{"name": "optuna", "target": ..., "args": {...}}`.
         engine: `auto`, `cohort` (stacked) or `loop` (one by one).
-        cohort_size: trials stacked at once; None chooses by the device.
+        cohort_size: trials in training at once, stacked; None chooses by the device.
         rung_steps: steps between two looks at the losses; None is a tenth of the horizon.
         executor: `local` (in this process), `process` (one a core) or `auto`; changes no trial.
         workers: processes; None: as many as torch has threads, or a container has cores.
@@ -239,9 +239,10 @@ def _run(
         if store:
             store.note(message)
 
+    # First, since it may fork: the copy has a thread.
+    trainer, where = plan.make_executor(plan.num_trials, note)
     copy = mirror.open_copy(storage, folder, known.subject, watcher.note) if storage else None
     told = copy.add if copy else None
-    trainer, where = plan.make_executor(plan.num_trials, note)
     run = Run(
         legs.space,
         legs.study(stopper, done, told),

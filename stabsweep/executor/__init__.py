@@ -65,10 +65,11 @@ def build(
         except OSError as error:
             why = f"the system gives no process ({error.strerror})"
         else:
-            return made, f"executor process: {count}, one thread each"
+            return made, f"executor: {count}, one thread each"
     if num_workers == 1 or device.type != "cpu":
         return Local(*given), ""
-    return Local(*given), f"executor local: {plural(torch.get_num_threads(), 'thread')}, {why}"
+    threads = plural(torch.get_num_threads(), "thread")
+    return Local(*given), f"executor: this process, {threads} ({why})"
 
 
 __all__ = [

@@ -187,7 +187,7 @@ class Process(Executor):
             error = f"its process died twice, the last time with this trial alone ({death})"
             return [Chunk.failed(trial, RuntimeError(error))]
         lost = plural(len(trials), "trial")
-        self._note(f"executor process: one died ({death}); what it trained ({lost}) begins again")
+        self._note(f"executor: a process died ({death}); what it trained ({lost}) begins again")
         self._put_back(place, trials)
         return []
 

@@ -69,7 +69,8 @@ def summary(
     if region.records:
         cost += [("Trials", counted(region.records)), ("Pruned", saved(region.records))]
     cost += [("Cost", spent(steps))] if steps else []
-    cost += [("Engine", "; ".join(note.removeprefix("engine ") for note in notes))] if notes else []
+    short = [note.removeprefix("executor: ").removeprefix("engine ") for note in notes]
+    cost += [("Engine", "; ".join(short))] if notes else []
     cost += [("Ended", ending)] if ending else []
     cost += [("Took", duration(seconds))] if seconds is not None else []
     cost += [("Files", f"{folder}/ {FILES}")] if folder is not None else []

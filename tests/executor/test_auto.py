@@ -36,14 +36,14 @@ def build():
 
 @LINUX
 def test_auto_takes_processes_where_there_are_cores(build):
-    assert build() == (Process, "executor process: 2 processes, one thread each")
+    assert build() == (Process, "executor: 2 processes, one thread each")
     assert build(num_workers=1) == (Local, "")
 
 
 @LINUX
 def test_what_is_asked_for_is_given(build):
-    assert build("process", 1) == (Process, "executor process: 1 process, one thread each")
-    assert build("local") == (Local, "executor local: 1 thread, as asked")
+    assert build("process", 1) == (Process, "executor: 1 process, one thread each")
+    assert build("local") == (Local, "executor: this process, 1 thread (as asked)")
 
 
 def test_a_gpu_has_one_process(build):
@@ -63,7 +63,7 @@ def test_a_gpu_has_one_process(build):
 def test_where_a_fork_is_not_safe_there_is_none(build, monkeypatch, where, name, value, reason):
     monkeypatch.setattr(where, name, value)
     kind, why = build()
-    assert kind is Local and why.startswith("executor local: 1 thread, ") and reason in why
+    assert kind is Local and why.startswith("executor: this process, 1 thread (") and reason in why
     with pytest.raises(BadInput, match="use executor=auto or local") as caught:
         build("process")
     assert reason in str(caught.value)

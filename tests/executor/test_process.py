@@ -283,7 +283,7 @@ def test_a_process_that_is_killed_is_replaced_and_its_trials_begin_again(make, e
     assert len(set(kills)) == 3 and not any(map(is_alive, kills))
     died = [note for note in notes if "died" in note]
     assert died == 3 * [
-        "executor process: one died (killed by SIGKILL); what it trained (3 trials) begins again"
+        "executor: a process died (killed by SIGKILL); what it trained (3 trials) begins again"
     ]
 
 
@@ -404,7 +404,7 @@ def test_a_sweep_finds_the_same_wherever_it_trains(tmp_path):
         assert "complete" in states and ("pruned" in states or name == "kinds")
         assert [proof.record.lr for proof in here.proofs] == [p.record.lr for p in there.proofs]
         assert here.config == there.config
-        assert "executor process: 3 processes, one thread each" in there.notes
+        assert "executor: 3 processes, one thread each" in there.notes
         for path in sorted((folders[0] / "traces").iterdir()):
             assert path.read_bytes() == (folders[1] / "traces" / path.name).read_bytes()
 
@@ -421,7 +421,7 @@ def test_a_sweep_is_gone_on_with_by_another_executor(tmp_path):
     again = stabsweep.resume(tmp_path / "run", "off", executor="process", workers=3)
     losses = [(r.trial, r.verdict, r.final_loss) for r in whole.region.records]
     assert [(r.trial, r.verdict, r.final_loss) for r in again.region.records] == losses
-    assert "executor process: 3 processes, one thread each" in again.notes
+    assert "executor: 3 processes, one thread each" in again.notes
 
 
 SWEEP = """

@@ -43,12 +43,14 @@ class Reply:
         waiting: trials that it has no room for: they are not its own any more.
         rooms: how many trials of each kind it can train at once.
         notes: what is to be told, a line each.
+        error: what it has met instead, with the traceback; None normally.
     """
 
-    chunks: Sequence[Chunk] = ()
-    waiting: Sequence[Trial] = ()
-    rooms: Mapping[Split, int] | None = None
-    notes: Sequence[str] = ()
+    chunks: Sequence[Chunk]
+    waiting: Sequence[Trial]
+    rooms: Mapping[Split, int]
+    notes: Sequence[str]
+    error: tuple[Exception, str] | None = None
 
 
 class Died(Exception):
@@ -91,6 +93,8 @@ class Worker:
                     pipe.close()
                 _serve(theirs, make_local, streams)
                 status = 0
+            except KeyboardInterrupt:
+                pass  # Before it could be ignored; this process has met it too.
             except BaseException:
                 with contextlib.suppress(BaseException):
                     traceback.print_exc(file=sys.__stderr__)
@@ -122,27 +126,22 @@ class Worker:
 
         Raises:
             Died: the worker has.
-            Exception: whatever it met, as it was.
         """
         try:
-            reply = self._pipe.recv()
+            return self._pipe.recv()
         except (EOFError, OSError):
             raise Died(self._end()) from None
-        if isinstance(reply, Reply):
-            return reply
-        error, text = reply
-        raise error from RuntimeError(f"in a process of executor=process:\n{text}")
 
     def close(self) -> None:
         """Ends the worker at once: what it has sent is here, and nothing else is kept of it."""
         if not self._pipe.closed:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
             self._end()
 
     def _end(self) -> str:
-        """Closes what is left of a worker that has ended; says of what it has."""
+        """Ends the worker, if it has not ended, and says of what it has."""
         self._pipe.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
         try:
             code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         except ChildProcessError:
@@ -182,13 +181,13 @@ def _serve(
                 local.drop(number)
             local.admit(order.admitted, order.beside)
             chunks = local.advance(order.num_steps)
-            answer = Reply(chunks, local.withdraw(), local.rooms, tuple(notes))
+            reply = Reply(chunks, local.withdraw(), local.rooms, tuple(notes))
         except Exception as error:  # noqa: BLE001  It is raised where the sweep runs.
-            answer = _portable(error), traceback.format_exc()
+            reply = Reply((), (), {}, tuple(notes), (_portable(error), traceback.format_exc()))
         notes.clear()
         _flush(streams)
         try:
-            pipe.send(answer)
+            pipe.send(reply)
         except OSError:
             return
 

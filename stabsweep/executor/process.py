@@ -95,7 +95,11 @@ class Process(Executor):
                 queue.remove(trial)
 
     def advance(self, num_steps: int) -> list[Chunk]:
-        """See `Executor.advance`. Every process is waited for."""
+        """See `Executor.advance`. Every process is waited for.
+
+        Raises:
+            Exception: whatever a process has met, as it was.
+        """
         entering = list(self._enter())
         for place in self._busy():
             own = [trial for trial in entering if trial.number in place.training]
@@ -166,9 +170,12 @@ class Process(Executor):
         return self._deaths[trial.number] >= 2
 
     def _take(self, place: _Place, reply: Reply) -> Sequence[Chunk]:
-        place.rooms = dict(reply.rooms or {})
         for note in reply.notes:
             self._say(note)
+        if reply.error is not None:
+            error, text = reply.error
+            raise error from RuntimeError(f"in a process of executor=process:\n{text}")
+        place.rooms = dict(reply.rooms)
         self._put_back(place, reply.waiting)
         for chunk in reply.chunks:
             if chunk.is_done:

@@ -207,6 +207,21 @@ def test_memory_that_runs_out_in_a_process_halves_its_cohort(make, monkeypatch, 
     ]
 
 
+def test_a_trial_that_does_not_fit_alone_ends_the_sweep_with_what_to_do(make, monkeypatch):
+    class Full(Cohort):
+        def advance(self, num_steps):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(local, "build", lambda *given: (Full(given[1], given[3]), "cohort"))
+    notes = []
+    executor = make(notes, cohort_size=2)
+    executor.admit(TRIALS)
+    with pytest.raises(BadInput, match="out of memory with a single trial: lower .* batch_size"):
+        while True:
+            executor.advance(5)
+    assert notes == ["engine cohort", "out of memory: going on with cohorts of 1 trials"]
+
+
 # ------------------------------------------------------------------------------ errors
 
 

@@ -6,6 +6,8 @@ import sys
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
+import torch
+
 from stabsweep.engine import Chunk
 from stabsweep.executor._base import Executor, MakeSetup, Note, Split
 from stabsweep.executor._worker import Died, Reply, Worker
@@ -54,6 +56,8 @@ class Process(Executor):
         self._deaths: Counter[int] = Counter()
         self._streams = (sys.stdout, sys.stderr)
         self._places: list[_Place] = []
+        # What torch loads as late as it is first used, a second's work, is not loaded by each.
+        torch.func.grad(torch.sum)(torch.ones(1))
         try:
             # Now, before any display has threads and locks of its own.
             for _ in range(num_workers):

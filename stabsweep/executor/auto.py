@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-GROUP = Path("/sys/fs/cgroup")
-"""Where Linux tells what a container is allowed."""
+GROUP, OWN_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+"""Where Linux tells what a container is allowed, and in which of its groups this process is."""
 
 
 def num_cores() -> int:
@@ -36,14 +36,25 @@ def obstacle(device: torch.device) -> str | None:
 
 
 def _quota() -> float | None:
-    """Cores whose time this container may use; None where there is no limit."""
+    """Cores whose time this process may use; None where there is no limit."""
+    own = GROUP
     try:
-        if (GROUP / "cpu.max").exists():
-            time, period = (GROUP / "cpu.max").read_text(encoding="ascii").split()
-        else:
-            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-            time, period = ((GROUP / "cpu" / n).read_text(encoding="ascii") for n in names)
-        # "max" in the newer files and -1 in the older ones: no limit.
-        return float(time) / float(period) if float(time) > 0 else None
+        # A line `0::/a/b`: any group on the way may have a limit.
+        lines = OWN_GROUP.read_text(encoding="utf-8").splitlines()
+        own = GROUP / next(line[4:] for line in lines if line.startswith("0::/"))
+    except (OSError, StopIteration):
+        pass
+    groups = [group for group in (own, *own.parents) if group.is_relative_to(GROUP)]
+    found = [_limit(group / "cpu.max") for group in groups]
+    found.append(_limit(GROUP / "cpu/cpu.cfs_quota_us", GROUP / "cpu/cpu.cfs_period_us"))
+    return min((cores for cores in found if cores), default=None)
+
+
+def _limit(*files: Path) -> float | None:
+    """Cores by the two numbers in some files: time, and of which period it is."""
+    try:
+        time, period = " ".join(file.read_text(encoding="ascii") for file in files).split()
+        # No limit is "max" in the newer files, and -1 in the older ones.
+        return max(float(time) / float(period), 0.0)
     except (OSError, ValueError, ZeroDivisionError):
         return None

@@ -98,35 +98,42 @@ def test_an_unknown_name_is_answered_with_those_that_there_are(build):
 @pytest.fixture
 def quota(tmp_path, monkeypatch):
     """Writes the files of a container."""
-    monkeypatch.setattr(auto, "GROUP", tmp_path)
+    monkeypatch.setattr(auto, "GROUP", tmp_path / "group")
+    monkeypatch.setattr(auto, "OWN_GROUP", tmp_path / "own")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
 
-    def write(**files):
+    def write(files):
         for name, text in files.items():
-            path = tmp_path / name.replace("__", "/").replace("cpu_", "cpu.")
-            path.parent.mkdir(exist_ok=True)
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True, parents=True)
             path.write_text(text)
 
     return write
+
+
+NEW, OLD = "group/cpu.max", ("group/cpu/cpu.cfs_quota_us", "group/cpu/cpu.cfs_period_us")
 
 
 @pytest.mark.parametrize(
     "files, cores",
     [
         ({}, 8),
-        ({"cpu_max": "max 100000\n"}, 8),
-        ({"cpu_max": "300000 100000\n"}, 3),
-        ({"cpu_max": "250000 100000\n"}, 2),
-        ({"cpu_max": "50000 100000\n"}, 1),
-        ({"cpu_max": "1600000 100000\n"}, 8),
-        ({"cpu_max": "rubbish"}, 8),
-        ({"cpu__cpu_cfs_quota_us": "-1\n", "cpu__cpu_cfs_period_us": "100000\n"}, 8),
-        ({"cpu__cpu_cfs_quota_us": "200000\n", "cpu__cpu_cfs_period_us": "100000\n"}, 2),
-        ({"cpu__cpu_cfs_quota_us": "200000\n", "cpu__cpu_cfs_period_us": "0\n"}, 8),
+        ({NEW: "max 100000\n"}, 8),
+        ({NEW: "300000 100000\n"}, 3),
+        ({NEW: "250000 100000\n"}, 2),
+        ({NEW: "50000 100000\n"}, 1),
+        ({NEW: "1600000 100000\n"}, 8),
+        ({NEW: "rubbish", "own": "rubbish"}, 8),
+        ({OLD[0]: "-1\n", OLD[1]: "100000\n"}, 8),
+        ({OLD[0]: "200000\n", OLD[1]: "100000\n"}, 2),
+        ({OLD[0]: "200000\n", OLD[1]: "0\n"}, 8),
+        ({"own": "0::/a/b\n", "group/a/cpu.max": "200000 100000\n"}, 2),
+        ({"own": "3:cpu:/\n0::/a/b\n", "group/a/b/cpu.max": "100000 50000\n", NEW: "max 1"}, 2),
+        ({"own": "0::/elsewhere\n", NEW: "300000 100000\n"}, 3),
     ],
 )
 def test_a_container_may_have_fewer_cores_than_torch_has_threads(quota, files, cores):
-    quota(**files)
+    quota(files)
     assert executor.num_cores() == cores
 
 
@@ -138,7 +145,7 @@ def test_one_core_may_be_all_that_is_ours(limit):
         if {limit == "affinity"}:
             os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
         from stabsweep.executor import auto
-        auto.GROUP = auto.Path("/nowhere")
+        auto.GROUP = auto.OWN_GROUP = auto.Path("/nowhere")
         print(auto.num_cores())
     """)
     environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}

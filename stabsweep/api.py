@@ -167,6 +167,8 @@ def resume(
 ) -> Result:
     """Goes on with the sweep of a folder: what is recorded is not run again.
 
+    Where it trains (`executor`, `workers`) and what it tells may be other than before.
+
     Raises:
         BadInput: it is no such folder, or its model or task was a Python object.
     """

@@ -39,7 +39,7 @@ from stabsweep.study import rehearse
 from stabsweep.task import Task
 from stabsweep.theory import Theory, answer_row
 
-_APART = ("executor", "workers", "folder", "storage", "watcher")
+_APART = ("executor", "workers", "profile", "folder", "storage", "watcher")
 """Arguments that are no part of what is swept."""
 
 
@@ -68,6 +68,7 @@ def sweep(
     rung_steps: int | None = None,
     executor: str = "auto",
     workers: int | None = None,
+    profile: bool = False,
     device: str = "auto",
     precision: str = "fp32",
     margin_decades: float = MARGIN_DECADES,
@@ -115,6 +116,7 @@ def sweep(
         rung_steps: steps between two looks at the losses; None is a tenth of the horizon.
         executor: `local` (in this process), `process` (one a core) or `auto`; changes no trial.
         workers: processes; None: as many as torch has threads, or a container has cores.
+        profile: write a profile of one rung into the folder, for ui.perfetto.dev.
         device: `auto` (a GPU when there is one), `cpu`, `cuda`, `cuda:1` ...
         precision: `fp32`, `fp64`, `bf16` (autocast), `bf16_pure` (weights too) or `fp16` (autocast,
             with a loss scale, one trial at a time), unless swept.
@@ -142,7 +144,7 @@ def sweep(
         BadInput: an argument cannot be used; the message says which, why and what to do.
     """
     given = {key: value for key, value in locals().items() if key not in _APART}
-    plan = Plan.make(given, executor, workers)
+    plan = Plan.make(given, executor, workers, profile)
     folder = Path(folder) if folder is not None else None
     tried = read_bracket(folder) if folder else []
     notes = []
@@ -242,7 +244,7 @@ def _run(
             store.note(message)
 
     # First, since it may fork: the copy has a thread.
-    trainer, where = plan.make_executor(plan.num_trials, note)
+    trainer, where = plan.make_executor(plan.num_trials, note, folder)
     copy = mirror.open_copy(storage, folder, known.subject, watcher.note) if storage else None
     told = copy.add if copy else None
     run = Run(
@@ -272,6 +274,8 @@ def _run(
                 store.amend(config)
             run.space, run.study = legs.space, legs.study(stopper, run.records, told)
             run.run()
+        if trainer.speed:
+            note(f"engine {trainer.speed}")
         if run.study.ending:
             config |= {"num_planned": run.study.num_trials, "ending": run.study.ending}
             watcher.note(run.study.ending)

@@ -118,6 +118,11 @@ def read_overrides(words: Sequence[str]) -> list[str]:
     return read
 
 
+_FLAT: Mapping[str, Mapping[str, Any]] = {
+    "engine": {"cohort_size": None, "rung_steps": None, "profile": False},
+    "executor": {"workers": None},
+}
+"""Groups whose keys are arguments of their own: key -> value where a choice does not give it."""
 _NO_NAME = re.compile(r"\s*|null|true|false|[-+.\d][-+.\de]*", re.IGNORECASE)
 _AXIS_LIST = re.compile(r"(space\.\w+)(?:\.values)?")
 _WHOLE = {"seeds", *(key for key, kind in Schema.__annotations__.items() if kind == "int")}
@@ -172,10 +177,10 @@ def read_arguments(config: DictConfig) -> dict[str, Any]:
     given["sampler_seed"] = sampler.pop("seed", 0)
     given["sampler"] = _plain(sampler)
     given |= {group: _plain(given[group]) for group in ("clipper", "pruner")}
-    for group, keys in {"engine": ("cohort_size", "rung_steps"), "executor": ("workers",)}.items():
+    for group, keys in _FLAT.items():
         choice = dict(given.pop(group))
         given[group] = choice.pop("name")
-        given |= {key: choice.pop(key, None) for key in keys}
+        given |= {key: choice.pop(key, default) for key, default in keys.items()}
         for key in choice:
             raise unknown(f"{group} key", key, ["name", *keys])
     return given

@@ -163,6 +163,11 @@ class Engine(ABC):
         self.capacity = capacity
 
     @property
+    def speed(self) -> str:
+        """How it runs and how fast, in one line without a verb; empty while that is not known."""
+        return ""
+
+    @property
     @abstractmethod
     def trials(self) -> Sequence[Trial]:
         """The trials in training."""

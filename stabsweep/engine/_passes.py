@@ -46,6 +46,9 @@ INTO = {
 }
 """Operation -> the same into a given tensor, and the name of that argument."""
 
+PRODUCTS = (aten.bmm.default, aten.bmm.out, aten.baddbmm_.default)
+"""Operations that multiply the matrices that are their last two arguments."""
+
 BACKWARD = tuple(rule for rule, (_, name) in INTO.items() if name == "grad_input")
 """Operations that may write over their first operand, the incoming gradient."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -15,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from stabsweep.engine._passes import simplify
+from stabsweep.engine._passes import PRODUCTS, simplify
 
 MANY = 1_000_003
 """How many trials a program is traced with. No tensor is made, so any number will do; of a prime as
@@ -44,6 +46,7 @@ class Program:
     ) -> None:
         leaves, structure = tree_flatten(batch_K)
         self._names = tuple(held_K)
+        self._dtype, self._device = theta_KP.dtype, theta_KP.device
         self._is_tensor = [isinstance(leaf, Tensor) for leaf in leaves]
 
         def flat(theta_KP: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,6 +67,11 @@ class Program:
             ]
             module = make_fx(flat, _allow_non_fake_inputs=True)(*rows)
         simplify(module.graph)
+        self._products = [
+            tuple(argument.meta["val"].shape for argument in node.args[-2:])
+            for node in module.graph.nodes
+            if node.target in PRODUCTS
+        ]
         _free_rows(module.graph)
         module.recompile()
         self.num_operations = sum(node.op == "call_function" for node in module.graph.nodes)
@@ -74,6 +82,18 @@ class Program:
     ) -> tuple[Tensor, Tensor]:
         """Gradients (K, P) and losses (K,) of any number of trials."""
         return self._run(theta_KP, *self._tensors(held_K, batch_K))
+
+    def product_seconds(self, num_rows: int) -> float:
+        """What its matrix products take alone, for so many trials: the least that it could take."""
+        options: dict[str, Any] = {"dtype": self._dtype, "device": self._device}
+        seconds = 0.0
+        for (left, right), count in Counter(self._products).items():
+            ours, theirs = (
+                torch.randn(shape[0] // MANY * num_rows, *shape[1:], **options)
+                for shape in (left, right)
+            )
+            seconds += count * min(_timed(ours, theirs) for _ in range(3))
+        return seconds
 
     def _tensors(self, held_K: Mapping[str, Tensor], batch_K: Any) -> list[Tensor]:
         leaves = [leaf for leaf in tree_flatten(batch_K)[0] if isinstance(leaf, Tensor)]
@@ -125,6 +145,11 @@ class Programs:
             self._known[kind] = self._traced(gradient, theta_KP, held_K, batch_K)
         return self._known[kind] or gradient
 
+    def product_seconds(self, num_rows: int) -> float:
+        """See `Program.product_seconds`; of the program that was traced first, 0 without one."""
+        program = next(iter(self._known.values()), None)
+        return program.product_seconds(num_rows) if program else 0.0
+
     def _traced(
         self, gradient: Gradient, theta_KP: Tensor, held_K: Mapping[str, Tensor], batch_K: Any
     ) -> Program | None:
@@ -169,6 +194,13 @@ def _without_fallback() -> Iterator[None]:
         yield
     finally:
         functorch._set_vmap_fallback_enabled(before)
+
+
+def _timed(left: Tensor, right: Tensor) -> float:
+    began = time.perf_counter()
+    # Read, so that the host waits for it.
+    float(torch.bmm(left, right)[0, 0, 0])
+    return time.perf_counter() - began
 
 
 def _kind(batch_K: Any) -> Hashable:

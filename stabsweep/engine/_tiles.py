@@ -49,7 +49,7 @@ class Tiles:
 
     def timed(self, num_rows: int, num_steps: int, seconds: float) -> None:
         """Told how long a part took."""
-        if self.size is not None or self.device.type != "cpu":
+        if self.size is not None:
             return
         if not self._is_warm:
             # The first steps of a program find no memory and no code where they will be.
@@ -58,6 +58,8 @@ class Tiles:
         took = seconds / num_rows / num_steps * 1e3
         self.milliseconds[num_rows] = min(took, self.milliseconds.get(num_rows, math.inf))
         self._tries[num_rows] = self._tries.get(num_rows, 0) + 1
+        if self.device.type != "cpu" and self._tries[num_rows] == self.TRIES:
+            self.size = num_rows
 
     def _next(self, num_rows: int) -> int:
         """The size to go on with: the best, or one that has not been tried often enough."""

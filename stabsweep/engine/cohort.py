@@ -64,6 +64,7 @@ class Cohort(Engine):
         self._clipper = setup.clipper.laid_out(self._shapes)
         self.programs = Programs(self._objective, setup.precision.tolerance) if traces else None
         self.tiles = Tiles(setup.device)
+        self._speed = ""
         self._trials: list[Trial] = []
         self._initial_loss_K: list[float] = []
         self._step_K = np.zeros(0, int)
@@ -73,6 +74,25 @@ class Cohort(Engine):
     def trials(self) -> Sequence[Trial]:
         """The trials in training, in the order of their rows."""
         return self._trials
+
+    @property
+    def speed(self) -> str:
+        """See `Engine.speed`."""
+        size = self.tiles.size
+        if size is None or self.programs is None:
+            return ""
+        if not self._speed:
+            took = self.tiles.milliseconds[size]
+            how = (
+                f"as written, since {self.programs.obstacle}"
+                if self.programs.obstacle
+                else "traced"
+            )
+            share = self.programs.product_seconds(size) / size * 1e3 / took
+            of_peak = f"; its matrix products alone would take {share:.0%} of that" if share else ""
+            side = f"{size} trials side by side, {took:.2g} ms a trial-step"
+            self._speed = f"cohort: {how}, {side}{of_peak}"
+        return self._speed
 
     def _loss(self, theta_P: Tensor, held: dict[str, Tensor], batch: Any) -> Tensor:
         """Loss of one trial on one batch: what is differentiated and stacked."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
@@ -39,6 +40,7 @@ def build(
     engine: str,
     cohort_size: int,
     note: Note,
+    profile: Path | None = None,
 ) -> tuple[Executor, str]:
     """An executor, and one line that says which it is; empty where there was no choice.
 
@@ -51,6 +53,7 @@ def build(
         engine: likewise.
         cohort_size: likewise.
         note: likewise.
+        profile: likewise.
 
     Raises:
         BadInput: see `check`.
@@ -61,15 +64,15 @@ def build(
     count = "1 process" if num_workers == 1 else f"{num_workers} processes"
     if not why and (name == "process" or num_workers > 1):
         try:
-            made = Process(*given, num_workers)
+            made = Process(*given, num_workers, profile)
         except OSError as error:
             why = f"the system gives no process ({error.strerror})"
         else:
             return made, f"executor: {count}, one thread each"
     if num_workers == 1 or device.type != "cpu":
-        return Local(*given), ""
+        return Local(*given, profile), ""
     threads = plural(torch.get_num_threads(), "thread")
-    return Local(*given), f"executor: this process, {threads} ({why})"
+    return Local(*given, profile), f"executor: this process, {threads} ({why})"
 
 
 __all__ = [

@@ -35,6 +35,11 @@ class Executor(ABC):
     def num_free(self) -> int:
         """Trials that can be admitted without waiting, were they all of the emptiest kind."""
 
+    @property
+    def speed(self) -> str:
+        """See `Engine.speed`."""
+        return ""
+
     @abstractmethod
     def admit(self, trials: Sequence[Trial]) -> None:
         """Takes trials into training, as soon as there is room for each."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -25,7 +28,11 @@ class Local(Executor):
         engine: one of `stabsweep.engine.ENGINES`.
         cohort_size: trials that an engine may hold at once.
         note: told, in one line each, which engine runs and when a cohort is halved.
+        profile: where to leave a profile of one rung, `profile_PID.json.gz`; None for none.
     """
+
+    PROFILED = 4
+    """Which rung is profiled: the first ones trace, and try out sizes of tiles."""
 
     def __init__(
         self,
@@ -34,7 +41,10 @@ class Local(Executor):
         engine: str,
         cohort_size: int,
         note: Note,
+        profile: Path | None = None,
     ) -> None:
+        self._profile = profile
+        self._num_rungs = 0
         self._make_setup = make_setup
         self._splitting = tuple(splitting)
         self._engine = engine
@@ -55,6 +65,11 @@ class Local(Executor):
         """See `Executor.num_free`."""
         room = sum(self.rooms.values())
         return max((room or self._cohort_size) - self.num_running, 0)
+
+    @property
+    def speed(self) -> str:
+        """See `Engine.speed`; of the first engine that knows."""
+        return next((engine.speed for engine in self._engines.values() if engine.speed), "")
 
     @property
     def rooms(self) -> dict[Split, int]:
@@ -117,9 +132,24 @@ class Local(Executor):
         An error of the model's own ends the trial, when it trains alone; a whole cohort does not
         fail for one, since what can be stacked cannot look at values.
         """
-        found = [chunk for key in list(self._engines) for chunk in self._advance(key, num_steps)]
+        with self._profiled():
+            pieces = [self._advance(key, num_steps) for key in list(self._engines)]
+        found = [chunk for some in pieces for chunk in some]
         self.admit([])
         return sorted(found, key=lambda chunk: chunk.trial)
+
+    @contextmanager
+    def _profiled(self) -> Iterator[None]:
+        """Writes a profile of what is done, when it is its turn."""
+        self._num_rungs += 1
+        if self._profile is None or self._num_rungs != self.PROFILED:
+            yield
+            return
+        with torch.profiler.profile() as profile:
+            yield
+        path = self._profile / f"profile_{os.getpid()}.json.gz"
+        profile.export_chrome_trace(str(path))
+        self._note(f"profile of one rung: {path}; open it at ui.perfetto.dev")
 
     def _advance(self, key: Split, num_steps: int) -> list[Chunk]:
         """Trains the trials of an engine on, by as many steps each, whatever its neighbours do.

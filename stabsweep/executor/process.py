@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import torch
 
@@ -33,6 +34,7 @@ class Process(Executor):
         make_setup, splitting, engine, note: see `Local`.
         cohort_size: trials that may be in training at once, in all processes together.
         num_workers: processes.
+        profile: see `Local`.
 
     Raises:
         OSError: the system has no room for another process.
@@ -46,8 +48,11 @@ class Process(Executor):
         cohort_size: int,
         note: Note,
         num_workers: int,
+        profile: Path | None = None,
     ) -> None:
-        self._make_local = lambda note: Local(make_setup, splitting, engine, cohort_size, note)
+        given = (make_setup, splitting, engine, cohort_size)
+        self._make_local = lambda note: Local(*given, note, profile)
+        self._speed = ""
         self._splitting = tuple(splitting)
         self._cohort_size = cohort_size
         self._note = note
@@ -70,6 +75,11 @@ class Process(Executor):
     def workers(self) -> Sequence[Worker]:
         """The processes."""
         return [place.worker for place in self._places]
+
+    @property
+    def speed(self) -> str:
+        """See `Executor.speed`; of the process that knew it first."""
+        return self._speed
 
     @property
     def num_running(self) -> int:
@@ -180,6 +190,7 @@ class Process(Executor):
             error, text = reply.error
             raise error from RuntimeError(f"in a process of executor=process:\n{text}")
         place.rooms = dict(reply.rooms)
+        self._speed = self._speed or reply.speed
         self._put_back(place, reply.waiting)
         for chunk in reply.chunks:
             if chunk.is_done:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -100,11 +101,16 @@ class Plan:
     order_shift: int = 0
     executor: str = "auto"
     workers: int = 1
+    profile: bool = False
     _tasks: dict[tuple[Any, ...], Task] = field(default_factory=dict, repr=False)
 
     @classmethod
     def make(
-        cls, given: Mapping[str, Any], executor: str = "auto", workers: int | None = None
+        cls,
+        given: Mapping[str, Any],
+        executor: str = "auto",
+        workers: int | None = None,
+        profile: bool = False,
     ) -> Plan:
         """The plan for the arguments of `stabsweep.api.sweep`, all present.
 
@@ -112,6 +118,7 @@ class Plan:
             given: those that say what is swept.
             executor: where, one of `stabsweep.executor.EXECUTORS`.
             workers: processes there; None for one a core.
+            profile: whether one rung is profiled.
 
         Raises:
             BadInput: an argument cannot be used.
@@ -150,6 +157,7 @@ class Plan:
             stress=_switch("stress", given["stress"], is_reference(given["model"])),
             curvature=_switch("curvature", given["curvature"], is_reference(given["model"])),
             executor=executor,
+            profile=_plain_switch("profile", profile),
             workers=optional_count({"workers": workers}, "workers", executors.num_cores()),
             **{key: given[key] for key in _AS_GIVEN},
         )
@@ -185,13 +193,14 @@ class Plan:
         )
 
     def make_executor(
-        self, num_trials: int, note: executors.Note
+        self, num_trials: int, note: executors.Note, folder: Path | None = None
     ) -> tuple[executors.Executor, str]:
         """What trains the trials, and one line that says what it is, see `executor.build`.
 
         Args:
             num_trials: to be trained; there are never more processes.
             note: see `executor.Local`.
+            folder: where a profile goes, if one is wanted.
         """
         return executors.build(
             self.executor,
@@ -202,6 +211,7 @@ class Plan:
             self.engine,
             self.cohort_size,
             note,
+            folder if self.profile else None,
         )
 
     def task_of(self, point: Point) -> Task:

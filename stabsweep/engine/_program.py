@@ -83,6 +83,11 @@ class Program:
         """Gradients (K, P) and losses (K,) of any number of trials."""
         return self._run(theta_KP, *self._tensors(held_K, batch_K))
 
+    @property
+    def code(self) -> str:
+        """What it does, a line an operation."""
+        return self._run.code
+
     def product_seconds(self, num_rows: int) -> float:
         """What its matrix products take alone, for so many trials: the least that it could take."""
         options: dict[str, Any] = {"dtype": self._dtype, "device": self._device}

@@ -83,15 +83,13 @@ class Cohort(Engine):
             return ""
         if not self._speed:
             took = self.tiles.milliseconds[size]
-            how = (
-                f"as written, since {self.programs.obstacle}"
-                if self.programs.obstacle
-                else "traced"
-            )
+            obstacle = self.programs.obstacle
+            how = f"not traced, since {obstacle}" if obstacle else "traced"
+            self._speed = f"{how}, {size} side by side, {took:.2g} ms a trial-step"
             share = self.programs.product_seconds(size) / size * 1e3 / took
-            of_peak = f"; its matrix products alone would take {share:.0%} of that" if share else ""
-            side = f"{size} trials side by side, {took:.2g} ms a trial-step"
-            self._speed = f"cohort: {how}, {side}{of_peak}"
+            if share:
+                # More than all of it would be noise.
+                self._speed += f" ({min(share, 1):.0%} of the peak of its matrix products)"
         return self._speed
 
     def _loss(self, theta_P: Tensor, held: dict[str, Tensor], batch: Any) -> Tensor:

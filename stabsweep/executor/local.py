@@ -149,7 +149,7 @@ class Local(Executor):
             yield
         path = self._profile / f"profile_{os.getpid()}.json.gz"
         profile.export_chrome_trace(str(path))
-        self._note(f"profile of one rung: {path}; open it at ui.perfetto.dev")
+        self._note(f"profile of one rung in {path.name}: open it at ui.perfetto.dev")
 
     def _advance(self, key: Split, num_steps: int) -> list[Chunk]:
         """Trains the trials of an engine on, by as many steps each, whatever its neighbours do.

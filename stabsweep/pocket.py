@@ -79,11 +79,15 @@ class Local:
             found.append(cls(places, lengths, lower, weights, box, float(evidence)))
         return max(found, key=lambda model: model.evidence)
 
-    def at(self, places: Array) -> tuple[Array, Array]:
-        """Mean and covariance at places."""
+    def mean(self, places: Array) -> Array:
+        """Mean at places."""
+        return _matern(places, self.places, self.lengths) @ self.weights
+
+    def covariance(self, places: Array) -> Array:
+        """Covariance at places."""
         across = _matern(places, self.places, self.lengths)
         half = linalg.solve_triangular(self.lower, across.T, lower=True)
-        return across @ self.weights, _matern(places, places, self.lengths) - half.T @ half
+        return _matern(places, places, self.lengths) - half.T @ half
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class Pockets:
         for number, model in self.models.items():
             mine = np.flatnonzero(category == number)
             for part in np.array_split(mine, math.ceil(len(mine) / 512)) if len(mine) else ():
-                chance[part] += model.at(np.column_stack([x[part], z[part]]))[0]
+                chance[part] += model.mean(np.column_stack([x[part], z[part]]))
         return chance.clip(0, 1)
 
     def rim(
@@ -142,7 +146,7 @@ class Pockets:
             edge, deviation = self.surface.at(places[:, 1:], category)
             clear = np.abs(places[:, 0] - edge) > 2 * deviation
             chance = self.chance(places[:, 0], places[:, 1:], category)
-            _, covariance = model.at(places)
+            covariance = model.covariance(places)
             spread = np.maximum(np.sqrt(np.diag(covariance)), LEAST_DOUBT)
             far = np.abs(chance - 0.5) / spread
             doubt += float((clear & (far < 1)).mean() * np.maximum(high - low, 0).prod())

@@ -18,10 +18,10 @@ from typing import Any
 from scipy import special
 
 from stabsweep.edge import Edge, find_edge
-from stabsweep.numerals import rate
 from stabsweep.records import Point, Record, Value, Verdict
 from stabsweep.scattered import scattered_edges
 from stabsweep.space import Axis, Space
+from stabsweep.stall import settled_row, stable_loss
 
 LOSS_OF_USE = 0.5
 """The usable edge: where the final loss has lost this share of (blind - best) (design)."""
@@ -33,14 +33,6 @@ MAX_ROW_VALUES = 12
 """A row axis with more distinct values than this is scattered, and is cut into `ROW_BINS`."""
 
 ROW_BINS = 6
-
-BROKEN_RATES, BROKEN_RANGE = 3, 10.0
-"""So many rates of a seed, over such a range, that fail at one and the same step fail whatever the
-rate is. Ours: weights that move ten times less do not overflow at the same step three times."""
-
-CALM_STEP = 0.1
-"""Update over weights, at the lowest of these rates, of a step that breaks nothing. Ours: Adam on
-recurrent nets overflowed after 0.2; a first step of Adam at a healthy rate is up to 0.05."""
 
 SHARED = 1.5
 """Rows with fewer than so many rates for each of the longest row lie on a common grid."""
@@ -79,13 +71,13 @@ class Cell:
     @cached_property
     def loss(self) -> float:
         """Median final loss over the seeds, where an unstable trial counts as infinite."""
-        losses = [_loss(record) for record in self.judged]
+        losses = [stable_loss(record) for record in self.judged]
         return statistics.median(losses) if losses else math.inf
 
     @property
     def mean_loss(self) -> float:
         """Mean final loss over the seeds; infinite when one is unstable."""
-        losses = [_loss(record) for record in self.judged]
+        losses = [stable_loss(record) for record in self.judged]
         return statistics.fmean(losses) if losses else math.inf
 
     @property
@@ -197,17 +189,12 @@ def find_region(space: Space, records: Iterable[Record]) -> Region:
     by_row: dict[tuple[Value, ...], list[Record]] = defaultdict(list)
     for record, key in zip(records, keys, strict=True):
         by_row[key].append(record)
-    settled = {key: _settled(group) for key, group in by_row.items()}
+    settled = {key: settled_row(group) for key, group in by_row.items()}
     rows = [_read_row(space, key, settled[key]) for key in sorted(settled, key=_ordered(space))]
     if len(rows) > 1 and (_binned(space, records) or not _share_rates(rows)):
         rows = _with_scattered_edges(space, records, rows)
     everything = sorted((r for group in settled.values() for r in group), key=lambda r: r.trial)
     return Region(space, tuple(everything), tuple(rows))
-
-
-def _loss(record: Record) -> float:
-    stable = record.verdict.is_stable and record.final_loss is not None
-    return float(record.final_loss) if stable else math.inf  # type: ignore[arg-type]
 
 
 def _capped_loss(cell: Cell) -> float | None:
@@ -223,74 +210,6 @@ def _log_widths(lrs: Sequence[float]) -> list[float]:
         return [1.0]
     gaps = [math.log10(high / low) for low, high in itertools.pairwise(lrs)]
     return [(a + b) / 2 for a, b in zip([gaps[0], *gaps], [*gaps, gaps[-1]], strict=True)]
-
-
-def _settled(row: Sequence[Record]) -> list[Record]:
-    """The row's records with each stall named: `collapsed` above what learned or failed.
-
-    A stall looks the same on both sides of the window. Which side it is on is known from the lower
-    rates of its row, with the same seed where those were tried: if one of them learned or failed,
-    this one is not too slow; unless the rates above it learn better than those, for then it is a
-    slow one that missed what its neighbours just reached. Where nothing of the row learned, a stall
-    stays provisional.
-    """
-    row = _without_broken(row)
-    known = [r for r in row if not r.provisional and r.verdict.is_judged and r.state != "failed"]
-    any_learned = any(record.verdict.is_learned for record in known)
-    settled = []
-    for record in row:
-        if record.provisional:
-            lower = [other for other in known if other.lr < record.lr]
-            lower = [other for other in lower if other.seed == record.seed] or lower
-            if lower and not _is_among_slow(record, lower, known):
-                other = max(lower, key=lambda r: (r.verdict.is_learned, r.lr))
-                did = "learned" if other.verdict.is_learned else "failed already"
-                reason = f"{record.reason} A lower rate of its row {did} ({rate(other.lr)})."
-                record = replace(record, verdict=Verdict.COLLAPSED, reason=reason)
-            record = replace(record, provisional=not lower and not any_learned)
-        settled.append(record)
-    return settled
-
-
-def _is_among_slow(stall: Record, lower: Sequence[Record], known: Sequence[Record]) -> bool:
-    """Whether the rates above a stall, up to the first failure, learn better than lower ones."""
-    higher = [r for r in known if r.seed == stall.seed and r.lr > stall.lr]
-    failed = min((r.lr for r in higher if not r.verdict.is_learned), default=math.inf)
-    above = min((_loss(r) for r in higher if r.lr < failed), default=math.inf)
-    return above < min(_loss(r) for r in lower) < math.inf
-
-
-def _without_broken(row: Sequence[Record]) -> list[Record]:
-    """The row's records, `invalid` where every rate of a seed failed at the same step.
-
-    That is how a batch with a NaN in it looks, or a model that breaks whatever its weights are.
-    Rates that are so high that they failed earlier stay as they are.
-    """
-    by_seed: dict[int, list[Record]] = defaultdict(list)
-    for record in row:
-        if record.verdict.is_judged and record.state != "failed":
-            by_seed[record.seed].append(record)
-    broken = {seed: step for seed, group in by_seed.items() if (step := _broken_step(group))}
-    said = "Every rate of this seed failed at this step: the batch or the model, not the rate."
-    return [
-        replace(record, verdict=Verdict.INVALID, reason=f"{record.reason} {said}")
-        if record.verdict.is_judged and record.bad_step == broken.get(record.seed, -1)
-        else record
-        for record in row
-    ]
-
-
-def _broken_step(records: Sequence[Record]) -> int | None:
-    """The step at which every rate of a seed fails that comes so far; None where there is none."""
-    calmest = min(records, key=lambda record: record.lr)
-    step, moved = calmest.bad_step, calmest.last_update_ratio
-    if step is None or moved is None or moved > CALM_STEP:
-        return None
-    rates = [record.lr for record in records if record.bad_step == step]
-    no_one_went_on = all(record.steps <= step or record.bad_step is not None for record in records)
-    is_last = all((record.bad_step or 0) <= step for record in records)
-    is_wide = len(set(rates)) >= BROKEN_RATES and max(rates) >= BROKEN_RANGE * min(rates)
-    return step if no_one_went_on and is_last and is_wide else None
 
 
 def _row_keys(space: Space, records: Sequence[Record]) -> list[tuple[Value, ...]]:

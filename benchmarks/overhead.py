@@ -96,7 +96,7 @@ def our_share(sampler: str, num_trials: int, horizon: int) -> float:
             horizon,
             max(horizon // 10, 1),
             {"warmup_steps": 0},
-            2.3,
+            lambda point: 2.3,
         )
         run.run()
         store.close()

@@ -163,7 +163,7 @@ class Run:
             blind_loss=trace.blind_loss,
             displacement=finite(last.displacement),
             seconds=round(sum(chunk.seconds for chunk in chunks), 6),
-            trace=self.store.save_trace(trial.number, trace) if self.store else None,
+            trace=self.store.save_trace(trace) if self.store else None,
         )
         self._keep(record)
 

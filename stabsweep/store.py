@@ -4,7 +4,9 @@
     environment.json    the machine and the libraries
     notes.txt           which engine ran and why, cohorts that were halved; a line each
     records.jsonl       one line a finished trial, flushed as it ends: the truth
-    traces/000000.npy   (5, T) curves of a trial, in the order of `stabsweep.records.CURVES`
+    traces.npy          (5, T) curves of the trials, in the order of `stabsweep.records.CURVES`, one
+                        array after the other as `numpy.save` writes them; a record names its place:
+                        traces.npy@OFFSET (in older folders a file of its own, traces/000000.npy)
     bracket.jsonl       the short trials that found the range, where there were some
     trials.csv          the records as a table
     pick.yaml           the recommendation
@@ -13,7 +15,9 @@
     records.before-judge.jsonl  the records as they were before that
 
 Nothing is a pickle. A process that is killed at any moment loses no finished trial: the trace is
-written before its record, and a line that was torn is cut off when the folder is opened again.
+written before its record, and a line that was torn is cut off when the folder is opened again. An
+array that was torn stays, and no record names it. One file for all curves, since making one takes
+five times as long as writing to it, and shared disks are slow with thousands of them.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from stabsweep.errors import BadInput
 from stabsweep.plain import cut_torn_line, read_yaml, save_yaml, without_nan
 from stabsweep.records import Array, Record, Trace
 
-RECORDS, TRACES, CONFIG = "records.jsonl", "traces", "config.yaml"
+RECORDS, TRACES, CONFIG = "records.jsonl", "traces.npy", "config.yaml"
 THRESHOLDS, NOTES, THEORY = "thresholds.yaml", "notes.txt", "theory.yaml"
 BRACKET = "bracket.jsonl"
 
@@ -59,7 +63,7 @@ class Store:
     ) -> None:
         self.folder = folder
         try:
-            (folder / TRACES).mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             # The config comes last and at once: a folder that has one is complete.
             if not (folder / CONFIG).exists():
                 plain = without_nan(environment)
@@ -68,17 +72,19 @@ class Store:
                 save_yaml(folder / CONFIG, config)
             cut_torn_line(folder / RECORDS)
             self._file = open(folder / RECORDS, "a", encoding="utf-8")  # noqa: SIM115
+            self._traces = open(folder / TRACES, "ab")  # noqa: SIM115
         except OSError as error:
             raise BadInput(
                 f"cannot write results to {folder}: {error.strerror or error}; choose another "
                 "folder with hydra.run.dir=DIR"
             ) from None
 
-    def save_trace(self, number: int, trace: Trace) -> str:
-        """Writes a trial's curves; the path relative to the folder, for its record."""
-        name = f"{TRACES}/{number:06d}.npy"
-        np.save(self.folder / name, trace.stacked(), allow_pickle=False)
-        return name
+    def save_trace(self, trace: Trace) -> str:
+        """Writes a trial's curves, at once; where they are, for its record."""
+        place = f"{TRACES}@{self._traces.tell()}"
+        np.save(self._traces, trace.stacked(), allow_pickle=False)
+        self._traces.flush()
+        return place
 
     def amend(self, config: Mapping[str, Any]) -> None:
         """Writes the config again, which now says how the sweep went on, or ended."""
@@ -98,12 +104,13 @@ class Store:
                 file.write(f"{line}\n")
 
     def close(self) -> None:
-        """Closes the file of records.
+        """Closes the files of records and of curves.
 
         What a full disk has refused once is refused again here; that was already told.
         """
-        with contextlib.suppress(OSError):
-            self._file.close()
+        for file in (self._file, self._traces):
+            with contextlib.suppress(OSError):
+                file.close()
 
 
 def read_records(folder: Path) -> list[Record]:
@@ -205,8 +212,12 @@ def read_thresholds(folder: Path) -> dict[str, Any]:
 
 def read_trace(folder: Path, record: Record) -> Array | None:
     """The (5, T) curves of a record, or None when they were not kept."""
-    path = folder / (record.trace or "")
-    return np.load(path, allow_pickle=False) if record.trace and path.is_file() else None
+    name, _, offset = (record.trace or "").partition("@")
+    if not name or not (folder / name).is_file():
+        return None
+    with open(folder / name, "rb") as file:
+        file.seek(int(offset or 0))
+        return np.load(file, allow_pickle=False)
 
 
 def as_table(records: Iterable[Record]) -> pd.DataFrame:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from stabsweep.cli import main
-from stabsweep.store import read_records
+from stabsweep.store import read_records, read_trace
 
 TINY = [
     "model=mlp",
@@ -76,10 +76,13 @@ def test_a_sweep_writes_everything_that_it_promises(swept):
         "records.jsonl",
         "report.html",
         "theory.yaml",
-        "traces",
+        "traces.npy",
         "trials.csv",
     }
-    assert len(list((swept / "traces").iterdir())) == 8
+    records = read_records(swept)
+    assert len(records) == 8
+    for record in records:
+        assert read_trace(swept, record).shape == (5, record.steps)
     assert json.loads((swept / "environment.json").read_text())["versions"]["torch"]
 
 
@@ -154,7 +157,7 @@ def test_judge_tells_and_saves(swept, tmp_path, capsys):
     answer = yaml.safe_load(capsys.readouterr().out)
     assert answer["saved"] and Path(answer["kept"]).read_bytes() == first
     assert main(["report", str(folder)]) == main(["pick", str(folder)]) == 1
-    shutil.rmtree(folder / "traces")
+    (folder / "traces.npy").unlink()
     assert main(["judge", str(folder)]) == 1
     assert "8 trials as before: without a trace" in capsys.readouterr().out
 

@@ -28,7 +28,7 @@ FULL = Record(
     spike_share=0.01,
     displacement=0.5,
     seconds=1.5,
-    trace="traces/000007.npy",
+    trace="traces.npy@4096",
     error="none",
 )
 

@@ -13,7 +13,7 @@ from stabsweep.errors import BadInput
 from stabsweep.evidence import DEFAULTS, Thresholds
 from stabsweep.records import Verdict
 from stabsweep.rejudging import THRESHOLD_NAMES, parse_thresholds
-from stabsweep.store import read_records
+from stabsweep.store import read_records, read_trace
 
 STRICT = Thresholds(learned=0.5)
 
@@ -149,15 +149,16 @@ def test_a_full_disk_is_one_line(copied, monkeypatch):
 
 
 def test_what_cannot_be_judged_is_left_and_counted(copied):
-    (copied / "traces" / "000001.npy").unlink()
-    (copied / "traces" / "000002.npy").write_bytes(b"\x93NUMPY torn")
-    np.save(copied / "traces" / "000003.npy", np.zeros((2, 9)))
-    (copied / "traces" / "000004.npy").write_bytes(b"")
+    (copied / "2.npy").write_bytes(b"\x93NUMPY torn")
+    np.save(copied / "3.npy", np.zeros((2, 9)))
+    (copied / "4.npy").write_bytes(b"")
 
     def change(record):
         if record.trial == 0:
             return replace(record, state="failed", error="out of luck", trace=None)
-        return replace(record, trace=None) if record.trial == 5 else record
+        if record.trial == 5:
+            return replace(record, trace=None)
+        return replace(record, trace=f"{record.trial}.npy") if 0 < record.trial < 5 else record
 
     rewrite(copied, change)
     first = read_records(copied)
@@ -185,10 +186,10 @@ def test_what_was_cut_for_its_loss_stays_cut_unless_it_diverged(copied):
 
 def test_losses_that_are_not_finite_stay_so(copied):
     """A record holds None for what was not finite; the verdict comes out the same."""
-    path = copied / "traces" / "000007.npy"
-    curves = np.load(path)
+    curves = read_trace(copied, read_records(copied)[7])
     curves[0, 3:] = np.nan
-    np.save(path, curves)
+    np.save(copied / "7.npy", curves)
+    rewrite(copied, lambda r: replace(r, trace="7.npy") if r.trial == 7 else r)
     found = rejudge(copied)
     assert found.new[7].verdict.label == "diverged" and found.new[7].bad_step == 3
     rewrite(copied, lambda r: replace(r, initial_loss=None) if r.trial == 7 else r)

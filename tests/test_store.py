@@ -146,13 +146,39 @@ def test_an_opened_folder_keeps_its_config_and_its_records(tmp_path):
 def test_a_trace_is_read_back_with_its_infinities(tmp_path):
     trace = make_trace([1.0, math.inf, math.nan], grad_norm=[1.0, 2.0, math.nan])
     store = new(tmp_path)
-    path = store.save_trace(12, trace)
+    places = [store.save_trace(make_trace([1.0, 0.5])), store.save_trace(trace)]
     store.close()
-    assert path == "traces/000012.npy"
-    curves = read_trace(tmp_path, record(12, trace=path))
+    assert places[0] == "traces.npy@0"
+    curves = read_trace(tmp_path, record(12, trace=places[1]))
+    assert np.array_equal(curves, trace.stacked(), equal_nan=True)
+    with open(tmp_path / "traces.npy", "rb") as file:
+        assert np.load(file).shape == (5, 2)
+        assert np.array_equal(np.load(file), trace.stacked(), equal_nan=True)
+    assert read_trace(tmp_path, record(13)) is None
+
+
+def test_a_trace_in_a_file_of_its_own_is_read_as_older_folders_have_it(tmp_path):
+    trace = make_trace([1.0, 0.5])
+    (tmp_path / "traces").mkdir()
+    np.save(tmp_path / "traces" / "000012.npy", trace.stacked())
+    curves = read_trace(tmp_path, record(12, trace="traces/000012.npy"))
     assert np.array_equal(curves, trace.stacked(), equal_nan=True)
     assert read_trace(tmp_path, record(13, trace="traces/000013.npy")) is None
-    assert read_trace(tmp_path, record(13)) is None
+
+
+@pytest.mark.parametrize("num_torn", [1, 100, 140])
+def test_curves_that_were_torn_harm_no_others(tmp_path, num_torn):
+    store = new(tmp_path)
+    first = store.save_trace(make_trace([1.0, 0.5]))
+    store.save_trace(make_trace([2.0, 0.5]))
+    store.close()
+    path = tmp_path / "traces.npy"
+    path.write_bytes(path.read_bytes()[:-num_torn])
+    store = new(tmp_path)
+    last = store.save_trace(make_trace([3.0, 0.5]))
+    store.close()
+    losses = [read_trace(tmp_path, record(0, trace=place))[0, 0] for place in (first, last)]
+    assert losses == [1.0, 3.0]
 
 
 def test_the_table_has_a_column_for_every_axis_and_every_number(tmp_path):
@@ -286,14 +312,18 @@ def test_a_disk_that_fills_up_loses_nothing_that_was_recorded(tmp_path):
 WRITE = """
 import sys
 from pathlib import Path
-from stabsweep.records import Record, Verdict
+import numpy as np
+from stabsweep.records import Record, Trace, Verdict
 from stabsweep.store import Store, read_records
 
 folder = Path(sys.argv[1])
 store = Store(folder, {"a": 1}, {})
 number = len(read_records(folder))
 while True:
-    store.append(Record(number, {"lr": 0.1}, 0, Verdict.SPIKY, reason="x" * (number % 5000)))
+    curves = [np.full(number % 5000 + 1, number, float)] * 5
+    trace = Trace(*curves, initial_loss=1.0, blind_loss=None, horizon=5000)
+    place = store.save_trace(trace)
+    store.append(Record(number, {"lr": 0.1}, 0, Verdict.SPIKY, reason="x" * 999, trace=place))
     print(number, flush=True)
     number += 1
 """
@@ -318,6 +348,9 @@ def test_a_process_that_is_killed_loses_nothing_that_was_recorded(tmp_path):
         records = read_records(tmp_path)
         assert [r.trial for r in records] == list(range(len(records)))
         assert len(records) > num_known
+        for known in records:
+            curves = read_trace(tmp_path, known)
+            assert curves.shape == (5, known.trial % 5000 + 1) and (curves == known.trial).all()
         assert not told or len(records) > int(told[-1])
         num_known = len(records)
         cut_torn_line(tmp_path / "records.jsonl")

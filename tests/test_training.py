@@ -25,6 +25,7 @@ from stabsweep.guard import Cause
 from stabsweep.prediction import Prediction, predict
 from stabsweep.records import CURVES, Trial, Verdict
 from stabsweep.runlog import read_run
+from stabsweep.store import read_trace
 from tests.guard.runs import INF, NAN
 
 SMALL = {
@@ -77,7 +78,7 @@ def test_a_run_is_the_trial_of_the_sweep(model: str, tmp_path: Path) -> None:
         folder=tmp_path / "sweep",
         watcher="off",
     )
-    curves = np.load(tmp_path / "sweep" / "traces" / "000000.npy")
+    curves = read_trace(tmp_path / "sweep", swept.region.records[0])
     given = {**SMALL[model], "horizon": 30, "warmup_steps": 5, "schedule": "cosine"}
     found = training.train(given, 1e-2, tmp_path / "run", watch_every=1, progress="off")
     columns = read_run(tmp_path / "run").columns

@@ -23,10 +23,10 @@ from stabsweep import sampler as samplers
 from stabsweep.engine import Chunk
 from stabsweep.progress import Silence
 from stabsweep.pruner import DivergencePruner
+from stabsweep.roster import make_study
 from stabsweep.run import Run
 from stabsweep.space import Space
 from stabsweep.store import Store
-from stabsweep.study import Study
 
 SPACE = {"lr": {"low": 1e-4, "high": 10.0}, "warmup_steps": [0, 10, 30, 90]}
 COHORT = 64
@@ -89,7 +89,7 @@ def our_share(sampler: str, num_trials: int, horizon: int) -> float:
         store = Store(Path(folder) / "run", {}, {})
         run = Run(
             space,
-            Study(space, rule, DivergencePruner(), (0, 1), planned),
+            make_study(space, rule, DivergencePruner(), (0, 1), planned),
             NoTraining(horizon),  # type: ignore[arg-type]
             store,
             Silence(),

@@ -10,10 +10,10 @@ from stabsweep import pruner
 from stabsweep.plan import Plan
 from stabsweep.progress import Silence
 from stabsweep.records import Point, Record
+from stabsweep.roster import Roster
 from stabsweep.run import Run
 from stabsweep.sampler import DesignSampler
 from stabsweep.space import Axis, Space
-from stabsweep.study import Study
 
 
 def train(plan: Plan, points: Sequence[Point], seeds: Sequence[int]) -> list[Record]:
@@ -29,13 +29,12 @@ def train(plan: Plan, points: Sequence[Point], seeds: Sequence[int]) -> list[Rec
     # A rate may lie beside the values, or outside of the range, that the sweep has.
     axes = {axis.name: _listed(axis, points) for axis in plan.space}
     plan = replace(plan, space=Space(axes))
-    sampler, stopper = DesignSampler(design), pruner.build("divergence")
-    study = Study(plan.space, sampler, stopper, seeds, len(design))
+    roster = Roster(plan.space, DesignSampler(design), pruner.DivergencePruner(), len(design))
     trainer, _ = plan.make_executor(len(trials), lambda note: None)
     with closing(trainer):
         run = Run(
             plan.space,
-            study,
+            roster,
             trainer,
             None,
             Silence(),

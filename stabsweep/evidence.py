@@ -180,7 +180,7 @@ class Evidence:
         width = min(num_steps, max(t.tail_steps, int(num_steps * t.tail_share)))
         # Every eighth of a window is fine enough for a minimum and keeps long traces cheap.
         lasts = np.arange(num_steps - 1, width - 2, -max(1, width // 8))
-        means = loss[lasts[:, None] - np.arange(width)].mean(axis=1)
+        means = np.add.reduce(loss[lasts[:, None] - np.arange(width)], axis=1) / width
         lowest = int(means.argmin())
         self.final, self.best = float(means[0]), float(means[lowest])
         self.best_step = int(lasts[lowest])

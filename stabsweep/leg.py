@@ -15,6 +15,7 @@ from stabsweep.numerals import plural, span
 from stabsweep.pick import find_pick
 from stabsweep.records import Record
 from stabsweep.region import find_region
+from stabsweep.roster import Roster, make_study
 from stabsweep.space import Axis, Space
 from stabsweep.study import Study
 
@@ -69,7 +70,7 @@ class Legs:
         pruner: Any,
         records: Sequence[Record],
         told: Callable[[Any], None] | None = None,
-    ) -> Study:
+    ) -> Study | Roster:
         """The study of the first leg that is not complete, or of the last.
 
         Args:
@@ -92,7 +93,7 @@ class Legs:
         # A guide looks wherever it may; the others have been told where.
         space = self.space if hasattr(rule, "index") else self._part(leg)
         planned = self._num_planned(leg)
-        return Study(space, rule, pruner, self.seeds, planned, mine, told, first)
+        return make_study(space, rule, pruner, self.seeds, planned, mine, told, first)
 
     def go_on(self, records: Sequence[Record], note: Callable[[str], None]) -> bool:
         """Whether there is another leg, after one whose trials have ended; a new one is noted.

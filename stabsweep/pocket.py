@@ -186,11 +186,7 @@ def find_pockets(sample: Sample, surface: Surface) -> Pockets:
         scale = np.array([LENGTHS_X[-1]] + [LENGTHS_Z[-1]] * sample.z.shape[1])
         for number in np.unique(sample.category[odd]):
             mine = np.flatnonzero(sample.category == number)
-            centres = places[mine[odd[mine]]] / scale
-            nearest = np.full(len(mine), np.inf)
-            for centre in centres:
-                nearest = np.minimum(nearest, ((places[mine] / scale - centre) ** 2).sum(1))
-            near = mine[np.argsort(nearest, kind="stable")[:MAX_NEIGHBOURS]]
+            near = mine[_nearest(places[mine] / scale, odd[mine])]
             rest = sample.failed[near] - chance[near]
             noise = NOISE**2 + chance[near] * (1 - chance[near])
             models[int(number)] = Local.fit(places[near], rest, noise, odd[near])
@@ -199,6 +195,18 @@ def find_pockets(sample: Sample, surface: Surface) -> Pockets:
         return found
     agreed = (found.chance(sample.x, sample.z, sample.category) > 0.5) == sample.failed
     return replace(found, claimed=odd & agreed)
+
+
+def _nearest(places: Array, odd: Array) -> Array:
+    """The places that are nearest to the odd ones, `MAX_NEIGHBOURS` at most, these first."""
+    _, which = np.unique(places, axis=0, return_inverse=True)
+    at_odd = np.flatnonzero(np.isin(which, which[odd]))[:MAX_NEIGHBOURS]
+    if len(at_odd) == MAX_NEIGHBOURS:
+        return at_odd  # Distances of all to thousands would tell nothing new.
+    nearest = np.full(len(places), np.inf)
+    for centre in places[odd]:
+        nearest = np.minimum(nearest, ((places - centre) ** 2).sum(1))
+    return np.argsort(nearest, kind="stable")[:MAX_NEIGHBOURS]
 
 
 def _matern(places: Array, others: Array, lengths: Array) -> Array:

@@ -244,7 +244,7 @@ class Record:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values; what is not finite becomes None."""
-        plain = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        plain = {name: _plain(value) for name, value in vars(self).items()}
         plain["point"] = {name: _plain(value) for name, value in self.point.items()}
         plain["verdict"] = self.verdict.label
         return plain
@@ -305,7 +305,9 @@ def finite(value: float) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, bool | str) or value is None:
+    if value is None or type(value) in (str, bool, int):
+        return value
+    if isinstance(value, bool | str):
         return value
     if isinstance(value, int | np.integer):
         return int(value)

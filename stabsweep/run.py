@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,6 +25,7 @@ from stabsweep.records import (
     skipped,
 )
 from stabsweep.region import Region, find_region
+from stabsweep.roster import Roster
 from stabsweep.space import Space
 from stabsweep.store import Store
 from stabsweep.study import Study
@@ -54,7 +54,7 @@ class Run:
     """
 
     space: Space
-    study: Study
+    study: Study | Roster
     executor: Executor
     store: Store | None
     watcher: Watcher
@@ -84,30 +84,27 @@ class Run:
                 if self.study.satisfied:
                     self.watcher.update(self.progress())
                 break
-            for chunk in self.executor.advance(self.rung_steps):
-                self._take(chunk)
+            chunks = self.executor.advance(self.rung_steps)
+            for chunk, loss in zip(chunks, _rung_losses(chunks), strict=True):
+                self._take(chunk, loss)
             self.watcher.update(self.progress())
 
-    def _take(self, chunk: Chunk) -> None:
+    def _take(self, chunk: Chunk, loss: float) -> None:
         """One piece of a trial's curves: kept, reported, and judged when the trial ends here."""
         number, num_steps = chunk.trial, chunk.curves.shape[1]
         if chunk.error is not None:
             return self._fail(self._trials[number], chunk.error)
+        trial = self._trials[number]
+        known = {}
         if chunk.start_step == 0:
             self._chunks[number] = []
+            known = {
+                "initial_loss": chunk.initial_loss,
+                "horizon": self.horizon,
+                "warmup_steps": self._value(trial, "warmup_steps"),
+                "blind_loss": self.blind_loss(trial.point),
+            }
         self._chunks[number].append(chunk)
-        trial = self._trials[number]
-        known = {
-            "initial_loss": chunk.initial_loss,
-            "horizon": self.horizon,
-            "warmup_steps": self._value(trial, "warmup_steps"),
-            "blind_loss": self.blind_loss(trial.point),
-        }
-        losses = chunk.curves[0]
-        left_out = skipped(chunk.curves)
-        is_finite = (np.isfinite(chunk.curves[:2]) | left_out).all()
-        is_finite &= scale_collapse(left_out) is None
-        loss = statistics.median(losses.tolist()) if is_finite else math.nan
         wants_stop = self.study.report(number, chunk.start_step + num_steps, loss, known)
         if chunk.is_done or wants_stop:
             if chunk.is_done:
@@ -215,3 +212,30 @@ class Run:
             records=self._region.records if self._region else (),
             may_stop=self.study.may_stop,
         )
+
+
+def _rung_losses(chunks: Sequence[Chunk]) -> list[float]:
+    """The median loss of each piece of curves; NaN where it is not finite, or the scale collapsed.
+
+    Pieces of one length are looked at together: a look at each costs ten times as much.
+    """
+    losses = [math.nan] * len(chunks)
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for place, chunk in enumerate(chunks):
+        if chunk.error is None:
+            by_length[chunk.curves.shape[1]].append(place)
+    for num_steps, places in by_length.items():
+        curves = np.stack([chunks[place].curves for place in places], axis=1)
+        left_out_KT = skipped(curves)
+        is_finite_K = np.all(np.isfinite(curves[:2]) | left_out_KT, axis=(0, 2))
+        for row in np.flatnonzero(left_out_KT.any(axis=1)):
+            if scale_collapse(left_out_KT[row]) is not None:
+                is_finite_K[row] = False
+        half = (num_steps - 1) // 2
+        ordered_KT = np.sort(curves[0], axis=1).astype(np.float64)[:, half : num_steps - half]
+        with np.errstate(invalid="ignore", over="ignore"):  # Of what is not finite.
+            medians_K = ordered_KT.mean(axis=1)
+        for row, place in enumerate(places):
+            if is_finite_K[row]:
+                losses[place] = float(medians_K[row])
+    return losses

@@ -171,8 +171,11 @@ def replace_records(folder: Path, records: Iterable[Record], expected: Iterable[
     return kept
 
 
+_encode = json.JSONEncoder(allow_nan=False).encode
+
+
 def _line(record: Record) -> str:
-    return json.dumps(record.as_dict(), allow_nan=False) + "\n"
+    return _encode(record.as_dict()) + "\n"
 
 
 def read_config(folder: Path) -> dict[str, Any]:

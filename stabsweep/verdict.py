@@ -111,10 +111,14 @@ def judge(trace: Trace, thresholds: Thresholds = DEFAULTS) -> Judgement:
     loss = np.asarray(trace.loss, np.float64)
     if not len(loss):
         raise ValueError("trace has no steps: a verdict needs at least one loss")
-    clip_share = float(np.mean(np.asarray(trace.clip_coef) < 1)) if len(trace.clip_coef) else 0.0
-    skipped = trace.skipped
-    finite = np.isfinite(loss) & (np.isfinite(trace.grad_norm) | skipped)
-    collapse = scale_collapse(skipped, thresholds)
+    num_clipped = np.count_nonzero(np.asarray(trace.clip_coef) < 1)
+    clip_share = num_clipped / max(len(trace.clip_coef), 1)
+    finite, overflowed = np.isfinite(loss), ~np.isfinite(trace.grad_norm)
+    skipped, collapse = np.zeros(len(loss), bool), None
+    if overflowed.any():
+        skipped = trace.skipped
+        finite &= ~overflowed | skipped
+        collapse = scale_collapse(skipped, thresholds)
     if math.isfinite(trace.initial_loss) and finite.all() and collapse is not None:
         return _judge_scale(trace, skipped, collapse, clip_share)
     if not math.isfinite(trace.initial_loss) or not finite.all():
@@ -135,7 +139,7 @@ def judge(trace: Trace, thresholds: Thresholds = DEFAULTS) -> Judgement:
         spike_share=seen.spike_share,
         update_ratio=seen.update_ratio,
         noise=seen.noise,
-        overflows=int(skipped.sum()),
+        overflows=int(np.count_nonzero(skipped)),
     )
 
 
@@ -184,14 +188,18 @@ def reason_to_stop(
     """
     if not math.isfinite(initial_loss):
         return "The loss was not finite before training."
-    loss, step = np.asarray(losses, np.float64), np.asarray(steps)
-    bad = np.flatnonzero(~np.isfinite(loss))
-    if len(bad):
-        return f"The loss was not finite at step {step[bad[0]]}."
+    loss = np.asarray(losses, np.float64)
+    finite = np.isfinite(loss)
+    if not finite.all():
+        return f"The loss was not finite at step {steps[int(finite.argmin())]}."
     scale = max(abs(initial_loss), abs(blind_loss or 0.0))
+    t = thresholds
     if not len(loss) or not scale:
         return None
-    t, now = thresholds, int(step[-1])
+    # Most trials: both reasons need a last loss well above the start.
+    if loss[-1] - initial_loss <= min(t.stop_runaway, t.stop_above) * scale:
+        return None
+    step, now = np.asarray(steps), int(steps[-1])
     excess = np.clip(loss, -LIMIT, LIMIT) - initial_loss
     recent = excess[-max(3, int(np.sum(step > now - t.stop_runaway_share * horizon))) :]
     if len(recent) >= 3 and recent.min() > t.stop_runaway * scale and recent[-1] >= recent[0]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -35,7 +37,12 @@ class DivergencePruner(optuna.pruners.BasePruner):
         if not reports:
             return None
         steps, losses = zip(*reports, strict=True)
-        known = trial.user_attrs
+        return self.reason_of(steps, losses, trial.user_attrs)
+
+    def reason_of(
+        self, steps: Sequence[int], losses: Sequence[float], known: Mapping[str, Any]
+    ) -> str | None:
+        """The same from what was reported, at least once, and what is known of the trial."""
         return reason_to_stop(
             steps,
             losses,

@@ -30,7 +30,7 @@ class WholePoints(optuna.samplers.BaseSampler):
         self._running: dict[int, dict[str, Any]] = {}
 
     @abstractmethod
-    def draw(self, study: optuna.Study) -> tuple[int, Point, int] | None:
+    def draw(self, study: optuna.Study | None) -> tuple[int, Point, int] | None:
         """The next trial's number, point and seed; None when all have been handed out."""
 
     def infer_relative_search_space(
@@ -110,7 +110,7 @@ class DesignSampler(WholePoints):
             [entry for entry in design if entry[0] not in known]
         )
 
-    def draw(self, study: optuna.Study) -> tuple[int, Point, int] | None:
+    def draw(self, study: optuna.Study | None) -> tuple[int, Point, int] | None:
         """The next entry of the design."""
         return next(self._todo, None)
 

@@ -268,7 +268,7 @@ def _run(
         for message in filter(None, [*remarks, *plan.notes, where]):
             note(message)
         run.run()
-        while legs.go_on(run.records, note):
+        while legs.go_on(run.region, note):
             config |= legs.config
             if store:
                 store.amend(config)
@@ -281,7 +281,7 @@ def _run(
             watcher.note(run.study.ending)
             if store:
                 store.amend(config)
-        found = Result.find(legs.space, run.records, config)
+        found = Result.find(legs.space, run.records, config, region=run.region)
         assert found.candidate is not None
         if with_constant(found.candidate, proofs).lr not in {p.record.lr for p in proofs}:
             proofs = _prove(plan, found.candidate, run.records, watcher)
@@ -306,6 +306,7 @@ def _run(
         run.records,
         config,
         proofs,
+        run.region,
         folder=folder,
         seconds=time.perf_counter() - began,
         interrupted=interrupted,

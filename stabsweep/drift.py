@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from stabsweep.numerals import rate
 from stabsweep.records import Array, Point, Record
-from stabsweep.region import Row, find_region
+from stabsweep.region import Row, are_scattered, find_region
 from stabsweep.space import Space
 from stabsweep.verdict import judge
 
@@ -60,12 +60,14 @@ def find_drift(
         warmup_steps: of trials whose space has no such axis.
     """
     horizon = max((record.horizon for record in records), default=0)
+    if not are_scattered(space, records):
+        # Where rates are scattered, few of them lie near the edge of a shorter run, and the other
+        # rows lend this one their strength; on a grid each row is known by its own trials.
+        records = [r for r in records if all(r.point[axis] == values[axis] for axis in values)]
+    lengths = [max(round(horizon * share), 1) for share in SHARES]
+    cuts = [_cut(record, lengths, load, warmup_steps) for record in records]
     rows: dict[int, Row] = {}
-    for share in SHARES:
-        steps = max(round(horizon * share), 1)
-        # All rows: where rates are scattered, few of them lie near the edge of a shorter run, and
-        # the others lend the row their strength.
-        cut = [_cut(record, steps, load, warmup_steps) for record in records]
+    for steps, cut in zip(lengths, zip(*cuts, strict=True), strict=False):
         for row in find_region(space, cut).rows:
             if row.values == values:
                 rows[steps] = row
@@ -81,12 +83,20 @@ def find_drift(
 
 
 def _cut(
-    record: Record, steps: int, load: Callable[[Record], Array | None], warmup_steps: int
-) -> Record:
+    record: Record,
+    lengths: Sequence[int],
+    load: Callable[[Record], Array | None],
+    warmup_steps: int,
+) -> list[Record]:
     """The record as it would stand after fewer steps; one that had ended before has ended."""
-    curves = load(record) if record.steps > steps else None
+    curves = load(record) if record.steps > min(lengths) else None
     if curves is None:
-        return record
+        return [record] * len(lengths)
     warmup = record.point.get("warmup_steps", warmup_steps) or 0
-    trace = record.with_curves(curves, int(warmup)).truncated(steps)
-    return replace(record, **judge(trace).as_fields())
+    trace = record.with_curves(curves, int(warmup))
+    return [
+        replace(record, **judge(trace.truncated(steps)).as_fields())
+        if record.steps > steps
+        else record
+        for steps in lengths
+    ]

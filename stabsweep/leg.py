@@ -14,7 +14,7 @@ from stabsweep.extension import MOST, WORD, Extension, find_extension, tidy, wid
 from stabsweep.numerals import plural, span
 from stabsweep.pick import find_pick
 from stabsweep.records import Record
-from stabsweep.region import find_region
+from stabsweep.region import Region
 from stabsweep.roster import Roster, make_study
 from stabsweep.space import Axis, Space
 from stabsweep.study import Study
@@ -95,24 +95,23 @@ class Legs:
         planned = self._num_planned(leg)
         return make_study(space, rule, pruner, self.seeds, planned, mine, told, first)
 
-    def go_on(self, records: Sequence[Record], note: Callable[[str], None]) -> bool:
+    def go_on(self, region: Region, note: Callable[[str], None]) -> bool:
         """Whether there is another leg, after one whose trials have ended; a new one is noted.
 
         Args:
-            records: of all trials that have ended.
+            region: of all trials that have ended.
             note: told what is added and why.
         """
         if not self._is_last:
             return True
         if not self.may_extend or len(self.extensions) >= MOST:
             return False
-        region = find_region(self.space, records)
         found = find_extension(region, find_pick(region, margin_decades=self.margin_decades))
         if found is None:
             return False
         part, why = found
         self.extensions.append(part)
-        more = self.num_planned - len(records)
+        more = self.num_planned - len(region.records)
         most = "at most " if self._knows_where else ""
         note(f"{WORD}{why}; {span(part.low, part.high)} added, {most}{plural(more, 'more trial')}")
         return True

@@ -16,8 +16,6 @@ from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
 from stabsweep.errors import BadInput
 from stabsweep.records import NUMBER, SEED
@@ -196,6 +194,9 @@ def check_storage(storage: Any) -> None:
     Raises:
         BadInput: it is not.
     """
+    from sqlalchemy.engine import make_url  # A tenth of a second, and few sweeps have a copy.
+    from sqlalchemy.exc import ArgumentError
+
     try:
         if not isinstance(storage, str):
             raise ArgumentError
@@ -214,4 +215,6 @@ def check_storage(storage: Any) -> None:
 
 def _shown(storage: str) -> str:
     """The URL without its password."""
+    from sqlalchemy.engine import make_url
+
     return make_url(storage).render_as_string(hide_password=True)

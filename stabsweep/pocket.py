@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import linalg
-from scipy.stats import qmc
 
 from stabsweep.chart import Sample
 from stabsweep.records import Array
@@ -140,6 +139,8 @@ class Pockets:
         for number, model in self.models.items():
             low = np.maximum(model.box[0], [ends[0], *[0.0] * (len(model.lengths) - 1)])
             high = np.minimum(model.box[1], [ends[1], *[1.0] * (len(model.lengths) - 1)])
+            from scipy.stats import qmc  # Half a second, and few sweeps have pockets.
+
             shares = qmc.Sobol(len(low), rng=rng).random_base2(9)[:NUM_CANDIDATES]
             places = low + shares * np.maximum(high - low, 0)
             category = np.full(len(places), number)

@@ -10,7 +10,7 @@ import itertools
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -191,7 +191,7 @@ def find_region(space: Space, records: Iterable[Record]) -> Region:
         by_row[key].append(record)
     settled = {key: settled_row(group) for key, group in by_row.items()}
     rows = [_read_row(space, key, settled[key]) for key in sorted(settled, key=_ordered(space))]
-    if len(rows) > 1 and (_binned(space, records) or not _share_rates(rows)):
+    if len(rows) > 1 and (_binned(space, records) or not _share_rates(by_row.values())):
         rows = _with_scattered_edges(space, records, rows)
     everything = sorted((r for group in settled.values() for r in group), key=lambda r: r.trial)
     return Region(space, tuple(everything), tuple(rows))
@@ -230,10 +230,18 @@ def _binned(space: Space, records: Sequence[Record]) -> list[Axis]:
     return [a for a in ranges if len({r.point[a.name] for r in records}) > MAX_ROW_VALUES]
 
 
-def _share_rates(rows: Sequence[Row]) -> bool:
+def are_scattered(space: Space, records: Sequence[Record]) -> bool:
+    """Whether rows have rates of their own, or are bins: then they lend each other strength."""
+    by_row: dict[tuple[Value, ...], list[Record]] = defaultdict(list)
+    for record, key in zip(records, _row_keys(space, records), strict=True):
+        by_row[key].append(record)
+    return bool(_binned(space, records)) or not _share_rates(by_row.values())
+
+
+def _share_rates(rows: Collection[Sequence[Record]]) -> bool:
     """Whether the rows were tried at the same learning rates, as on a grid."""
-    rates = [{cell.lr for cell in row.cells} for row in rows]
-    return len(set().union(*rates)) <= SHARED * max(len(row) for row in rates)
+    rates = [{record.lr for record in row} for row in rows]
+    return len(set().union(*rates)) <= SHARED * max(map(len, rates), default=0)
 
 
 def _with_scattered_edges(

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from stabsweep import clipper, environment, report
 from stabsweep.advice import find_advice
@@ -38,6 +36,9 @@ from stabsweep.store import (
     save_proofs,
 )
 from stabsweep.theory import Theory
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NEUTRAL: Mapping[str, Value] = {
     "warmup_steps": 0,
@@ -87,6 +88,7 @@ class Result:
         records: Sequence[Record],
         config: Mapping[str, Any],
         proofs: Sequence[Proof] = (),
+        region: Region | None = None,
         **known: Any,
     ) -> Result:
         """The result that a set of records gives.
@@ -96,9 +98,10 @@ class Result:
             records: the trials that have ended.
             config: what was asked for.
             proofs: what the pick was put through.
+            region: of these records, where it is known already.
             known: the other attributes.
         """
-        region = find_region(space, records)
+        region = region or find_region(space, records)
         fixed = {"optimizer": name_of(config["optimizer"])}
         fixed |= {name: config[name] for name, off in NEUTRAL.items() if config[name] != off}
         pick = find_pick(region, fixed, config["margin_decades"], config["num_planned"])

@@ -70,6 +70,7 @@ class Run:
         self._chunks: dict[int, list[Chunk]] = {}
         self._began = time.perf_counter()
         self._region: Region | None = None
+        self._region_of: tuple[Space, int] | None = None
         self._counts = Counter(record.verdict for record in self.records)
         self._region_due = 0.0
 
@@ -175,14 +176,21 @@ class Run:
     def _value(self, trial: Trial, name: str) -> Value:
         return trial.point[name] if name in trial.point else self.fixed[name]
 
+    @property
+    def region(self) -> Region:
+        """What the records say so far."""
+        if self._region is None or self._region_of != (self.space, len(self.records)):
+            self._region = find_region(self.space, self.records)
+            self._region_of = self.space, len(self.records)
+        return self._region
+
     def progress(self) -> Progress:
         """How far the sweep has come; the region is looked at once a second or less."""
         now = time.perf_counter()
         is_last = len(self.records) == self.study.num_trials
         if self.records and (now > self._region_due or is_last):
             # Its records: there a stall is named by its row, too slow or collapsed.
-            self._region = find_region(self.space, self.records)
-            self._counts = Counter(record.verdict for record in self._region.records)
+            self._counts = Counter(record.verdict for record in self.region.records)
             took = time.perf_counter() - now
             self._region_due = now + max(REGION_SECONDS, took / REGION_SHARE)
         row = self._region.best_row if self._region else None

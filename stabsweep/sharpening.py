@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from stabsweep import report
 from stabsweep.api import DEFAULTS, asked
@@ -134,6 +133,8 @@ class Sharpening:
         name = f"curvature_trial_{self.record.trial}"
         path = Path(folder) / f"{name}.csv"
         try:
+            import pandas as pd
+
             pd.DataFrame([_plain(point) for point in self.points]).to_csv(path, index=False)
             return [*report.save_figure(self.plot(), folder, name), path]
         except OSError as error:

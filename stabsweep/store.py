@@ -23,19 +23,22 @@ five times as long as writing to it, and shared disks are slow with thousands of
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from stabsweep.errors import BadInput
 from stabsweep.plain import cut_torn_line, read_yaml, save_yaml, without_nan
 from stabsweep.records import Array, Record, Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RECORDS, TRACES, CONFIG = "records.jsonl", "traces.npy", "config.yaml"
 THRESHOLDS, NOTES, THEORY = "thresholds.yaml", "notes.txt", "theory.yaml"
@@ -225,16 +228,32 @@ def read_trace(folder: Path, record: Record) -> Array | None:
 
 def as_table(records: Iterable[Record]) -> pd.DataFrame:
     """The records as a table: a column an axis, then everything else."""
+    import pandas as pd  # A quarter of a second, which a sweep on the command line can do without.
+
+    return pd.DataFrame(_columns(records))
+
+
+def _columns(records: Iterable[Record]) -> dict[str, list[Any]]:
+    """The columns of the table; where a number is missing its column holds floats."""
     rows = []
     for record in records:
         plain = record.as_dict()
         rows.append({"trial": plain.pop("trial"), **plain.pop("point"), **plain})
-    return pd.DataFrame(rows)
+    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    for name, column in columns.items():
+        kinds = {type(value) for value in column}
+        if kinds <= {int, float, type(None)} and len(kinds) > 1 and kinds != {type(None)}:
+            columns[name] = [None if value is None else float(value) for value in column]
+    return columns
 
 
 def save_outcome(folder: Path, records: Iterable[Record], pick: Mapping[str, Any]) -> None:
     """Writes what is derived from the records: `trials.csv` and `pick.yaml`."""
-    as_table(records).to_csv(folder / "trials.csv", index=False)
+    columns = _columns(records)
+    with open(folder / "trials.csv", "w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator=os.linesep)
+        table.writerow(columns)
+        table.writerows(zip(*columns.values(), strict=True))
     save_yaml(folder / "pick.yaml", pick)
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import linalg, special
-from scipy.stats import qmc
 
 from stabsweep.chart import Sample
 from stabsweep.edge import LAPSE_ABOVE, LAPSE_BELOW
@@ -243,6 +242,8 @@ def _knots(num_axes: int, num_categories: int) -> tuple[Array, Array]:
     """Where the edge is carried: evenly on a line or a square, else a low-discrepancy set."""
     number = min(MAX_KNOTS.get(num_axes, 96), max(ALL_KNOTS // num_categories, 9))
     if num_axes > 2:
+        from scipy.stats import qmc  # Half a second, and few spaces have so many axes.
+
         z = qmc.Sobol(num_axes, scramble=False).random(128)[:number]
     else:
         side = np.linspace(0, 1, int(number ** (1 / max(num_axes, 1)) + 1e-9))

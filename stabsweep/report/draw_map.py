@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import PatchCollection
-from matplotlib.colors import LogNorm, Normalize
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import LogNorm, Normalize, to_rgba_array
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.gridspec import SubplotSpec
 from matplotlib.legend_handler import HandlerTuple
@@ -74,37 +77,33 @@ def draw_map(axes: Axes, info: MapInfo) -> None:
 
 def _draw_cells(axes: Axes, info: MapInfo) -> None:
     norm = _norm(info)
-    boxes, colours, marks = [], [], []
-    hatched: dict[str, list[Rectangle]] = {}
+    boxes, colours, losses, marks = [], [], {}, []
+    hatched: dict[str, list[int]] = defaultdict(list)
     for number, row in enumerate(info.rows):
         for cell in row.cells:
             for part in cell.parts:
                 style = STYLES[part.name]
-                box = Rectangle(
-                    (cell.low, number + part.bottom), cell.high - cell.low, part.top - part.bottom
-                )
-                scaled = part.loss is not None and norm is not None
-                boxes.append(box)
-                colours.append(LOSS_MAP(norm(part.loss)) if scaled else style.colour)  # type: ignore[misc]
+                if part.loss is not None:
+                    losses[len(boxes)] = part.loss
                 if style.hatch:
-                    hatched.setdefault(part.name, []).append(box)
+                    hatched[part.name].append(len(boxes))
+                boxes.append((cell.low, cell.high, number + part.bottom, number + part.top))
+                colours.append(style.colour)
                 glyph = part.name not in ON_SCALE and _has_room(info, cell, part)
                 if glyph or part.name == "spiky":
                     marks.append((part.name, cell.lr, number + (part.bottom + part.top) / 2))
     raster = len(boxes) > MAX_VECTOR_PARTS
+    left, right, bottom, top = np.array(boxes).reshape(-1, 4).T
+    corners = np.stack([left, bottom, right, bottom, right, top, left, top], 1).reshape(-1, 4, 2)
+    colours = to_rgba_array(colours)
+    if losses and norm is not None:
+        colours[list(losses)] = LOSS_MAP(norm(list(losses.values())))
     # An edge in the cell's own colour closes the hairlines that viewers leave between rectangles.
-    axes.add_collection(
-        PatchCollection(
-            boxes, facecolors=colours, edgecolors=colours, lw=0.3, zorder=1, rasterized=raster
-        )
-    )
-    for name, patches in hatched.items():
-        axes.add_collection(
-            PatchCollection(
-                patches, facecolors="none", edgecolors="#8A8A8A", hatch=STYLES[name].hatch, lw=0.3,
-                zorder=1.1, rasterized=raster,
-            )
-        )  # fmt: skip
+    look: dict[str, Any] = {"lw": 0.3, "rasterized": raster}
+    axes.add_collection(PolyCollection(list(corners), fc=colours, ec=colours, zorder=1, **look))
+    for name, places in hatched.items():
+        look |= {"fc": "none", "ec": "#8A8A8A", "hatch": STYLES[name].hatch, "zorder": 1.1}
+        axes.add_collection(PolyCollection(list(corners[places]), **look))
     for name, style in STYLES.items():
         spots = [(x, y) for found, x, y in marks if found == name]
         if spots and not style.hatch:

@@ -140,7 +140,11 @@ def save_figure(figure: Figure, folder: str | Path, name: str = "map") -> list[P
     folder = Path(folder)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     paths[0].write_bytes(png_bytes(figure))
+    layout = figure.get_layout_engine()
+    # Where things lie is settled now: to work it out takes as long as to draw them.
+    figure.set_layout_engine("none")
     svg = _written(figure, "svg", PIXELS_PER_INCH, {"Date": None, "Creator": None}).decode("utf-8")
+    figure.set_layout_engine(layout)
     paths[1].write_text(_with_stable_ids(svg), encoding="utf-8", newline="\n")
     return paths
 

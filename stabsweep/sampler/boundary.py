@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import optuna
-from scipy.stats import norm, qmc
+from scipy import special
 
 from stabsweep.chart import Chart, Sample
 from stabsweep.errors import BadInput
@@ -160,7 +160,8 @@ class Boundary(WholePoints):
         low, high = self._chart.ends
         # How far it reaches back into the rates, in the mean: the formula of expected improvement.
         u = np.maximum(low - mean, mean - high) / deviation
-        inside = deviation * (norm.pdf(u) - u * norm.sf(u))
+        density = np.exp(-(u**2) / 2.0) / math.sqrt(2 * math.pi)
+        inside = deviation * (density - u * special.ndtr(-u))
         beyond = (u > 0) & (inside < BEYOND)
         # A surface that was never asked there says what its prior says.
         seen = np.where(sample.failed, sample.x - low, high - sample.x) <= END
@@ -236,6 +237,8 @@ class Boundary(WholePoints):
     def _even(self, number: int) -> Array:
         """Evenly spread shares of the rates and of each numeric axis, (number, 1 + D)."""
         power = max(math.ceil(math.log2(number)), 0)
+        from scipy.stats import qmc  # Half a second, which no design needs.
+
         sobol = qmc.Sobol(len(self._chart.numeric) + 1, rng=self._rng)
         return sobol.random_base2(power)[:number]
 

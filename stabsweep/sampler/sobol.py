@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from scipy.stats import qmc
-
 from stabsweep.sampler._design import DesignSampler, spread
 from stabsweep.space import Space
 
@@ -33,6 +31,8 @@ class Sobol(DesignSampler):
         seed: int = 0,
         done: Collection[int] = (),
     ) -> None:
+        from scipy.stats import qmc  # Half a second, which no other design needs.
+
         num_points = math.ceil(num_trials / len(seeds))
         sequence = qmc.Sobol(len(space.axes), scramble=True, rng=seed)
         # The sequence is balanced at powers of two only; its first points serve as well.

@@ -5,6 +5,8 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from stabsweep.errors import BadInput
+from stabsweep.task import digits
 from stabsweep.task.digits import Digits
 
 
@@ -30,3 +32,17 @@ def test_a_batch_has_the_leading_shape_of_its_index():
     inputs, labels = Digits().batch(torch.tensor([[3, 5], [0, 1796]]))
     assert inputs.shape == (2, 2, 64)
     assert labels.tolist() == load_digits().target[[[3, 5], [0, 1796]]].tolist()
+
+
+def test_the_file_is_read_as_scikit_learn_reads_it(monkeypatch):
+    read = digits._read()
+    monkeypatch.setattr(digits.Path, "is_file", lambda path: False)
+    for found in (read, digits._read()):
+        for ours, theirs in zip(found, load_digits(return_X_y=True), strict=True):
+            assert ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
+
+
+def test_without_scikit_learn_one_line_says_so(monkeypatch):
+    monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    with pytest.raises(BadInput, match="pip install scikit-learn"):
+        digits.Digits()

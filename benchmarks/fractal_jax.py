@@ -248,8 +248,9 @@ def main() -> None:
         parser.add_argument(f"--{hidden}", type=kind, help=argparse.SUPPRESS)
     parser.add_argument("--chunk", type=int, default=0, help="trials a program of JAX's; 0 tries")
     parser.add_argument("--workers", type=int, default=1, help="threads of JAX's programs")
+    parser.add_argument("--alone", action="store_true", help="ours only, without JAX")
     args = parser.parse_args()
-    if importlib.util.find_spec("jax") is None:
+    if not args.alone and importlib.util.find_spec("jax") is None:
         cuda = "[cuda12]" if args.device != "cpu" else ""
         sys.exit(f"JAX is missing: pip install 'jax{cuda}' (it is no dependency of stabsweep)")
     if args.only:
@@ -259,17 +260,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         settings = {"chunk": args.chunk, "workers": args.workers}
-        if not args.chunk:
+        if not args.chunk and not args.alone:
             settings = child(args, "jax", folder / "tried.npz")["settings"]
         runs: dict[str, list[dict]] = {"ours": [], "jax": []}
         for _ in range(args.repeats):
             runs["ours"].append(child(args, "ours", folder / "ours.npz"))
-            runs["jax"].append(child(args, "jax", folder / "jax.npz", **settings))
-        agreed = agreement(args, folder)
+            if not args.alone:
+                runs["jax"].append(child(args, "jax", folder / "jax.npz", **settings))
+        agreed = {} if args.alone else agreement(args, folder)
     number = args.side**2
     rows = {
         side: {key: statistics.median(run[key] for run in told) for key in told[0]}
         for side, told in runs.items()
+        if told
     }
     print(
         f"{args.side} x {args.side} trials of {args.steps} steps, {args.device}, {args.cores} cores"
@@ -280,12 +283,15 @@ def main() -> None:
             f"{side:<10} {row['first']:>7.1f}s {row['again']:>7.1f}s "
             f"{row['again'] / number * 1e3:>11.2f} {row['trial_steps']:>12.0f}"
         )
-    ratios = {key: rows["jax"][key] / rows["ours"][key] for key in ("first", "again")}
-    print(f"JAX / ours {ratios['first']:>7.2f}x {ratios['again']:>7.2f}x   (JAX: {settings})")
-    print(
-        f"same verdict {agreed['same_verdict']:.2%}, of stable {agreed['same_stable']:.2%}, of "
-        f"diverged {agreed['same_diverged']:.2%} ({agreed['stable']:.0%} are stable)"
-    )
+    ratios = {}
+    if not args.alone:
+        ratios = {key: rows["jax"][key] / rows["ours"][key] for key in ("first", "again")}
+        first, again = ratios.values()
+        print(f"JAX / ours {first:>7.2f}x {again:>7.2f}x   (JAX: {settings})")
+        print(
+            f"same verdict {agreed['same_verdict']:.2%}, of stable {agreed['same_stable']:.2%}, of "
+            f"diverged {agreed['same_diverged']:.2%} ({agreed['stable']:.0%} are stable)"
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     kept = {
         "side": args.side, "steps": args.steps, "cores": args.cores, "device": args.device,

@@ -61,7 +61,7 @@ def _read() -> tuple[Array, Array]:
     if not path.is_file():
         from sklearn.datasets import load_digits
 
-        return load_digits(return_X_y=True)
+        return load_digits(return_X_y=True)  # type: ignore[return-value]
     with gzip.open(path, "rt", encoding="utf-8") as file:
         table = np.loadtxt(file, delimiter=",")
     return table[:, :-1], table[:, -1].astype(int)

@@ -6,8 +6,8 @@
 verdicts, records, traces, map, page. JAX is what one writes for such a map: jit of a vmap over
 trials of a scan over steps, full batch, plain gradient descent with two rates, the losses of every
 step brought back; no verdicts and no map. Both start from the same weights and data. How many
-trials JAX stacks in one program, and in how many threads these run, is tried out first and not
-counted.
+trials JAX stacks in one program, in how many threads these run, and whether points are rows or
+columns of the products is tried out first and not counted.
 
 Each side runs in a process of its own, on the same cores, one after the other; each maps twice. The
 first time counts from the start of the process: imports, compiling, all. The second is without. The
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import os
 import statistics
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,9 @@ import numpy as np
 LOW, HIGH = 1e-3, 1e6
 CHUNKS = (16, 32, 64, 128, 256, 512)
 """Trials in one program of JAX's that are tried."""
+
+LAYOUTS = ("columns", "rows")
+"""Whether points are the columns of what is multiplied, or, as one would write it, its rows."""
 
 TRIED_SHARE = 0.1
 """Part of the steps that trying out takes, of as many trials as the largest chunk has."""
@@ -101,60 +106,71 @@ def run_jax(args: argparse.Namespace) -> dict:
         jnp.asarray(theta_P[width * width :].reshape(1, width)),
     )
     inputs_BD, targets_B1 = jnp.asarray(inputs_BD), jnp.asarray(targets_B1)
+    inputs_DB, targets_1B = inputs_BD.T, targets_B1.T
 
-    def loss(weights):
+    def rowwise(weights):
         hidden_BD = jnp.tanh(inputs_BD @ weights[0].T * np.sqrt(2 / width))
         return jnp.mean((hidden_BD @ weights[1].T / width - targets_B1) ** 2)
 
-    def train(lr, output_lr, steps):
+    def columnwise(weights):
+        hidden_DB = jnp.tanh(weights[0] @ inputs_DB * np.sqrt(2 / width))
+        return jnp.mean((weights[1] @ hidden_DB / width - targets_1B) ** 2)
+
+    losses_of = {"rows": rowwise, "columns": columnwise}
+
+    def train(lr, output_lr, steps, layout):
         def step(weights, _):
-            value, slope = jax.value_and_grad(loss)(weights)
+            value, slope = jax.value_and_grad(losses_of[layout])(weights)
             return (weights[0] - lr * slope[0], weights[1] - output_lr * slope[1]), value
 
         return jax.lax.scan(step, first, None, length=steps)[1]
 
     compiled = {}
 
-    def map_of(points, chunk, workers, steps):
+    def map_of(points, steps, chunk, workers, layout):
         """The losses of all points, (len(points), steps)."""
-        if steps not in compiled:
-            compiled[steps] = jax.jit(jax.vmap(lambda lr, out: train(lr, out, steps)))
+        if (steps, layout) not in compiled:
+            one = partial(train, steps=steps, layout=layout)
+            compiled[steps, layout] = jax.jit(jax.vmap(lambda lr, output_lr: one(lr, output_lr)))
+        program = compiled[steps, layout]
         # The last part is filled up, so that one program fits all.
         padded = np.concatenate([points, np.repeat(points[-1:], -len(points) % chunk, axis=0)])
         parts = [padded[at : at + chunk] for at in range(0, len(padded), chunk)]
 
         def work(part):
-            return np.asarray(compiled[steps](jnp.asarray(part[:, 0]), jnp.asarray(part[:, 1])))
+            return np.asarray(program(jnp.asarray(part[:, 0]), jnp.asarray(part[:, 1])))
 
         with ThreadPoolExecutor(workers) as pool:
             return np.concatenate(list(pool.map(work, parts)))[: len(points)]
 
     values = rates(args.side)
     points = np.array([(lr, out) for out in values for lr in values], np.float32)
-    chunk, workers = args.chunk, args.workers
-    if not chunk:
+    if not args.chunk:
         return {"settings": tried_out(args, map_of, points)}
     times = []
     for _ in range(2):
         began = time.perf_counter()
-        losses = map_of(points, chunk, workers, args.steps)
+        losses = map_of(points, args.steps, args.chunk, args.workers, args.layout)
         times.append((began, time.perf_counter()))
     named = [(lr, out) for out in values for lr in values]
     return report(args, times, dict(zip(named, losses, strict=True)), {"trial_steps": losses.size})
 
 
 def tried_out(args: argparse.Namespace, map_of, points: np.ndarray) -> dict:
-    """The fastest number of trials a program, and of threads that run programs."""
+    """The fastest number of trials a program, of threads that run programs, and layout."""
     steps = max(int(args.steps * TRIED_SHARE), 5)
     most = max(min(max(CHUNKS), len(points)), 1)
     few = points[np.random.default_rng(0).permutation(len(points))[:most]]
     found = {}
-    for chunk in [size for size in CHUNKS if size <= most] or [most]:
-        for workers in sorted({1, len(os.sched_getaffinity(0))}):
-            map_of(few, chunk, workers, steps)  # Compiles.
-            began = time.perf_counter()
-            map_of(few, chunk, workers, steps)
-            found[time.perf_counter() - began] = {"chunk": chunk, "workers": workers}
+    chunks = [size for size in CHUNKS if size <= most] or [most]
+    workers = sorted({1, len(os.sched_getaffinity(0))})
+    for way in itertools.product(chunks, workers, LAYOUTS):
+        map_of(few, steps, *way)  # Compiles.
+        began = time.perf_counter()
+        map_of(few, steps, *way)
+        found[time.perf_counter() - began] = dict(
+            zip(("chunk", "workers", "layout"), way, strict=True)
+        )
     return found[min(found)]
 
 
@@ -248,6 +264,7 @@ def main() -> None:
         parser.add_argument(f"--{hidden}", type=kind, help=argparse.SUPPRESS)
     parser.add_argument("--chunk", type=int, default=0, help="trials a program of JAX's; 0 tries")
     parser.add_argument("--workers", type=int, default=1, help="threads of JAX's programs")
+    parser.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of JAX's products")
     parser.add_argument("--alone", action="store_true", help="ours only, without JAX")
     args = parser.parse_args()
     if not args.alone and importlib.util.find_spec("jax") is None:
@@ -259,7 +276,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        settings = {"chunk": args.chunk, "workers": args.workers}
+        settings = {"chunk": args.chunk, "workers": args.workers, "layout": args.layout}
         if not args.chunk and not args.alone:
             settings = child(args, "jax", folder / "tried.npz")["settings"]
         runs: dict[str, list[dict]] = {"ours": [], "jax": []}

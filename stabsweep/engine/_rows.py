@@ -12,11 +12,6 @@ from torch import Tensor
 from stabsweep.clipper import Clipper, l2_norm
 from stabsweep.optimizer import Optimizer
 
-BLOCK = 1 << 17
-"""Weights that are updated at once on a CPU: half a megabyte, so that gradient, weights and moments
-of one block stay in the cache from the norm to the update."""
-
-
 LONG = 1 << 12
 """Weights from which on a call for each row costs less than passes over all rows."""
 
@@ -56,13 +51,6 @@ class Rows:
     def displacement_K(self) -> Tensor:
         """Distance of the weights from the first, over the norm of the first."""
         return l2_norm(self.theta_KP - self.theta0_KP, dim=1) / l2_norm(self.theta0_KP, dim=1)
-
-    def blocks(self) -> list[slice]:
-        """The parts to be updated one after the other."""
-        size = len(self)
-        if self.theta_KP.device.type == "cpu":
-            size = max(BLOCK // self.theta_KP.shape[1], 1)
-        return [slice(row, row + size) for row in range(0, len(self), size)]
 
     def _values(self) -> list[Any]:
         return [getattr(self, field.name) for field in fields(self)]

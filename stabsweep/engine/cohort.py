@@ -206,19 +206,7 @@ class Cohort(Engine):
             {name: self._hyper(name)[part] for name in rule.defaults}
             for rule in (setup.optimizer, setup.clipper)
         )
-        updates = [
-            (
-                block,
-                Update(
-                    rows[block],
-                    self._rule,
-                    self._clipper,
-                    {name: column[block] for name, column in hyper.items()},
-                    {name: column[block] for name, column in limits.items()},
-                ),
-            )
-            for block in rows.blocks()
-        ]
+        update = Update(rows, self._rule, self._clipper, hyper, limits)
         dtype = wide(setup.dtype)
         curves_R4K = torch.empty(len(index_RKB), 4, len(rows), dtype=dtype, device=setup.device)
         # Kept here: on `self` it would be a cycle, and the memory would outlive a halved engine.
@@ -229,8 +217,7 @@ class Cohort(Engine):
             batch_K = setup.task.batch(index_KB)
             gradient = self._gradient(batch_K, rows)
             grad_KP, curves_4K[0] = gradient(rows.theta_KP, rows.held, batch_K)
-            for block, update in updates:
-                curves_4K[1:, block] = update(grad_KP[block], lr_K1[block], step_K1[block])
+            curves_4K[1:] = update(grad_KP, lr_K1, step_K1)
         return curves_R4K
 
     def _gradient(self, batch_K: Any, rows: Rows) -> Gradient:

@@ -27,6 +27,8 @@ class Rows:
         clip_state: what the clipper remembers.
         held: untrained tensors that differ between trials.
         factor: empty, or under "lr" (K, P): what the rate of each weight is multiplied with.
+        hyper: hyperparameters of the optimizer, (K, 1) each, in float64.
+        limits: those of the clipper.
     """
 
     theta_KP: Tensor
@@ -35,6 +37,8 @@ class Rows:
     clip_state: Mapping[str, Tensor]
     held: Mapping[str, Tensor]
     factor: Mapping[str, Tensor]
+    hyper: Mapping[str, Tensor]
+    limits: Mapping[str, Tensor]
 
     def __len__(self) -> int:
         return len(self.theta_KP)
@@ -62,19 +66,10 @@ class Update:
     Args:
         rows: they are changed in place.
         rule, clipper: laid out for the parameters of a row.
-        hyper, limits: their hyperparameters, (K, 1) each.
     """
 
-    def __init__(
-        self,
-        rows: Rows,
-        rule: Optimizer,
-        clipper: Clipper,
-        hyper: Mapping[str, Tensor],
-        limits: Mapping[str, Tensor],
-    ) -> None:
+    def __init__(self, rows: Rows, rule: Optimizer, clipper: Clipper) -> None:
         self.rows, self.rule, self.clipper = rows, rule, clipper
-        self.hyper, self.limits = hyper, limits
         theta_KP = rows.theta_KP
         self._is_half = theta_KP.dtype == torch.bfloat16
         self._by_row = (
@@ -84,7 +79,7 @@ class Update:
             and not rows.factor
         )
         if self._by_row:
-            columns = {name: column[:, 0].tolist() for name, column in hyper.items()}
+            columns = {name: column[:, 0].tolist() for name, column in rows.hyper.items()}
             self._each = [
                 (
                     theta_KP[row],
@@ -104,7 +99,7 @@ class Update:
         rows = self.rows
         norm_K1 = l2_norm(grad_KP, dim=1, keepdim=True)
         grad_KP, coef_K1 = self.clipper.clip(
-            grad_KP, rows.theta_KP, norm_K1, dict(rows.clip_state), self.limits, step_K1
+            grad_KP, rows.theta_KP, norm_K1, dict(rows.clip_state), rows.limits, step_K1
         )
         size_K = l2_norm(rows.theta_KP, dim=1)
         delta_KP = self._by_rows(grad_KP, lr_K1, step_K1) if self._by_row else None
@@ -131,7 +126,7 @@ class Update:
             # Computed in float32 and rounded where it is kept, as torch's own kernels do.
             theta_KP, grad_KP = theta_KP.float(), grad_KP.float()
             state = {name: buffer.to(wide(buffer.dtype)) for name, buffer in state.items()}
-        delta_KP = self.rule.delta(theta_KP, grad_KP, state, self.hyper, lr_K1, step_K1)
+        delta_KP = self.rule.delta(theta_KP, grad_KP, state, self.rows.hyper, lr_K1, step_K1)
         if self.rows.factor:
             delta_KP = delta_KP.mul_(self.rows.factor["lr"])
         kept_KP += delta_KP

@@ -56,6 +56,9 @@ def choose(setup: Setup, trials: list[Trial], capacity: int) -> tuple[Engine, st
     if reason:
         return Loop(setup), f"loop: {reason}"
     engine = Cohort(setup, capacity)
+    if setup.horizon <= TIMED_STEPS:
+        # Every step would be a first one.
+        return engine, f"cohort: up to {capacity} trials as one program"
     members = [replace(trials[0], number=number) for number in range(min(capacity, PROBE_TRIALS))]
     try:
         stacked, alone = _seconds(engine, members), _seconds(Loop(setup), members[:1])
@@ -76,12 +79,12 @@ def _seconds(engine: Engine, trials: list[Trial]) -> float:
     taken = []
     for _ in range(TIMED_STEPS + 1):
         began = time.perf_counter()
-        if engine.advance(1):
-            taken.append(time.perf_counter() - began)
+        engine.advance(1)
+        taken.append(time.perf_counter() - began)
     for trial in trials:
         engine.drop(trial.number)
-    # The first one traces, and finds nothing in the cache. A horizon of one step has no other.
-    return min(taken[1:] or taken) / len(trials)
+    # The first one traces, and finds nothing in the cache.
+    return min(taken[1:]) / len(trials)
 
 
 def obstacle(setup: Setup, trials: list[Trial], allow_slow: bool = False) -> str | None:

@@ -115,6 +115,10 @@ class Cohort(Engine):
             self._clipper.new_state(theta_KP),
             {name: torch.stack([start.held[name] for start in starts]) for name in self._held},
             self._factor(trials, theta_KP),
+            *(
+                {name: self._column(self._numbers(trials, name)) for name in rule.defaults}
+                for rule in (self.setup.optimizer, self.setup.clipper)
+            ),
         )
         self._rows = new if self._rows is None else self._rows.with_more(new)
         self._step_K = np.concatenate([self._step_K, np.zeros(len(trials), int)])
@@ -202,15 +206,9 @@ class Cohort(Engine):
         """Trains some of the rows for a rung; their first four curves, (R, 4, K)."""
         assert self._rows is not None
         setup, rows = self.setup, self._rows[part]
-        hyper, limits = (
-            {name: self._hyper(name)[part] for name in rule.defaults}
-            for rule in (setup.optimizer, setup.clipper)
-        )
-        update = Update(rows, self._rule, self._clipper, hyper, limits)
+        update = Update(rows, self._rule, self._clipper)
         dtype = wide(setup.dtype)
         curves_R4K = torch.empty(len(index_RKB), 4, len(rows), dtype=dtype, device=setup.device)
-        # Kept here: on `self` it would be a cycle, and the memory would outlive a halved engine.
-        gradient: Gradient | None = None
         for index_KB, lr_K1, step_K1, curves_4K in zip(
             index_RKB, lr_RK1, step_RK1, curves_R4K, strict=True
         ):
@@ -230,19 +228,16 @@ class Cohort(Engine):
         return self.programs.find(gradient, rows.theta_KP, rows.held, batch_K)
 
     def _rates(self, start_K: np.ndarray, num_steps: int) -> np.ndarray:
-        lr_K, warmup_K = (
-            np.array([self.setup.number(trial, name) for trial in self._trials])
-            for name in ("lr", "warmup_steps")
-        )
+        lr_K, warmup_K = (self._numbers(self._trials, name) for name in ("lr", "warmup_steps"))
         steps_RK = start_K + np.arange(num_steps)[:, None]
         return learning_rates(steps_RK, lr_K, warmup_K, self.setup.horizon, self.setup.schedule)
+
+    def _numbers(self, trials: Sequence[Trial], name: str) -> np.ndarray:
+        return np.array([self.setup.number(trial, name) for trial in trials])
 
     def _column(self, values: np.ndarray) -> Tensor:
         column = torch.as_tensor(values, dtype=torch.float64).unsqueeze(-1)
         return column.to(self.setup.device)
-
-    def _hyper(self, name: str) -> Tensor:
-        return self._column(np.array([self.setup.number(trial, name) for trial in self._trials]))
 
 
 class Objective(nn.Module):

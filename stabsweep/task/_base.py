@@ -77,6 +77,15 @@ class Task(ABC):
         """Told before training how many batches the trials of a seed will see at most."""
 
 
+def gathered(data: Tensor, index: Tensor) -> Tensor:
+    """The rows of data (N, ...) that an index (..., B) names, (..., B, ...).
+
+    As `data[index]`, which takes four times as long on a CPU: it does not know that rows lie in one
+    piece.
+    """
+    return data.index_select(0, index.reshape(-1)).unflatten(0, index.shape)
+
+
 class Supervised(Task):
     """A task of inputs and targets: its batches are pairs, its loss compares outputs with targets.
 

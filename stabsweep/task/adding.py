@@ -7,7 +7,7 @@ from torch import Tensor
 
 from stabsweep.limits import check_count
 from stabsweep.signature import Signature
-from stabsweep.task._base import Supervised
+from stabsweep.task._base import Supervised, gathered
 from stabsweep.task._loss import mean_squared_error
 
 
@@ -52,7 +52,7 @@ class Adding(Supervised):
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs (..., B, L, 2) and targets (..., B, 1) of examples (..., B)."""
-        return self.inputs_NLD[index], self.targets_N1[index]
+        return gathered(self.inputs_NLD, index), gathered(self.targets_N1, index)
 
     def criterion(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean squared error of outputs (B, 1), a scalar."""

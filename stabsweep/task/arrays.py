@@ -11,7 +11,7 @@ from torch import Tensor
 from stabsweep.errors import BadInput, unknown
 from stabsweep.signature import Signature
 from stabsweep.task._arrays_file import inputs_of, labels_of, read_arrays, values_of, variance
-from stabsweep.task._base import Supervised
+from stabsweep.task._base import Supervised, gathered
 from stabsweep.task._loss import cross_entropy, entropy, mean_squared_error
 
 KINDS = ("classification", "regression")
@@ -86,7 +86,7 @@ class Arrays(Supervised):
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets (..., B, *) of examples (..., B)."""
-        return self.inputs[index], self.targets[index]
+        return gathered(self.inputs, index), gathered(self.targets, index)
 
     def criterion(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Cross entropy in nats, or mean squared error, a scalar."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from stabsweep.errors import BadInput
 from stabsweep.records import Array
 from stabsweep.signature import Signature
-from stabsweep.task._base import Supervised
+from stabsweep.task._base import Supervised, gathered
 from stabsweep.task._loss import cross_entropy, entropy
 
 
@@ -42,7 +42,7 @@ class Digits(Supervised):
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs (..., B, 64) and labels (..., B), of examples (..., B)."""
-        return self.inputs[index], self.labels_N[index]
+        return gathered(self.inputs, index), gathered(self.labels_N, index)
 
     def criterion(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Cross entropy in nats of logits (B, 10) and labels (B,), a scalar."""

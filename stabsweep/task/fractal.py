@@ -7,7 +7,7 @@ from torch import Tensor
 
 from stabsweep.limits import check_count
 from stabsweep.signature import Signature
-from stabsweep.task._base import Supervised
+from stabsweep.task._base import Supervised, gathered
 from stabsweep.task._loss import mean_squared_error
 
 
@@ -48,7 +48,7 @@ class Fractal(Supervised):
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs (..., B, D) and targets (..., B, 1), of examples (..., B)."""
-        return self.inputs_ND[index], self.targets_N1[index]
+        return gathered(self.inputs_ND, index), gathered(self.targets_N1, index)
 
     def criterion(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean squared error of outputs (B, 1), a scalar."""

@@ -1,14 +1,23 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
 
-from stabsweep.engine import ENGINES, Cohort, Loop, build
+from stabsweep.engine import ENGINES, Cohort, Loop, _rows, auto, build
 from stabsweep.errors import BadInput
 from stabsweep.records import Trial
-from tests.laws import CASES, POINTS, make_setup, make_trials, train
+from tests.laws import (
+    CASES,
+    POINTS,
+    assert_close,
+    assert_same,
+    make_setup,
+    make_trials,
+    train,
+)
 
 
 @pytest.mark.parametrize("rule", POINTS)
@@ -139,3 +148,67 @@ def test_more_starts_than_are_kept_change_nothing(monkeypatch):
     assert [run.initial_loss for run in found.values()] == [
         run.initial_loss for run in expected.values()
     ]
+
+
+def test_auto_takes_the_loop_where_that_is_clearly_faster(monkeypatch):
+    setup, trials = make_setup("mlp", dtype=torch.float32), make_trials({"lr": 0.01})
+    real = auto._seconds
+
+    def slow_stack(engine, members):
+        return real(engine, members) * (1e6 if isinstance(engine, Cohort) else 1)
+
+    monkeypatch.setattr(auto, "_seconds", slow_stack)
+    engine, why = build("auto", setup, trials, 4)
+    assert isinstance(engine, Loop)
+    assert why.startswith("loop: stacked, a step of a trial takes ")
+    assert why.endswith(" times as long here")
+
+
+def test_a_stack_that_finds_no_memory_to_be_timed_is_chosen_all_the_same(monkeypatch):
+    setup, trials = make_setup("mlp", dtype=torch.float32), make_trials({"lr": 0.01})
+
+    def no_room(engine, members):
+        raise MemoryError
+
+    monkeypatch.setattr(auto, "_seconds", no_room)
+    engine, _ = build("auto", setup, trials, 4)
+    assert isinstance(engine, Cohort)
+    assert not engine.trials
+
+
+def test_an_engine_says_how_it_ran_once_it_knows():
+    setup = make_setup("mlp", horizon=1000, dtype=torch.float32)
+    engine = Cohort(setup, 4)
+    assert engine.speed == ""
+    engine.admit(make_trials({"lr": 0.01}, {"lr": 0.02}, {"lr": 0.03}))
+    while engine.tiles.size is None:
+        engine.advance(5)
+    found = re.fullmatch(
+        r"traced, ([12]) side by side, \S+ ms a trial-step "
+        r"\((\d+)% of the peak of its matrix products\)",
+        engine.speed,
+    )
+    assert found, engine.speed
+    assert 0 < int(found[2]) <= 100
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+@pytest.mark.parametrize("case", CASES)
+def test_how_many_are_trained_side_by_side_changes_nothing(case, size):
+    setup = make_setup(case, dtype=torch.float32)
+    trials = make_trials(*({"lr": 0.01 * (n + 1)} for n in range(8)))
+    expected = train(Cohort(setup, 8), trials)
+    engine = Cohort(setup, 8)
+    engine.tiles.size = size
+    assert_same(train(engine, trials), expected, bitwise=True)
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adam", "adamw"])
+def test_rows_long_enough_to_be_moved_one_by_one_agree_with_the_loop(rule, monkeypatch):
+    monkeypatch.setattr(_rows, "LONG", 1)
+    setup = make_setup("mlp", rule, horizon=50)
+    trials = make_trials(*POINTS[rule])
+    together = train(Cohort(setup, 4), trials, rung_steps=20)
+    for trial in trials:
+        assert_close(together[trial.number], train(Loop(setup), [trial])[trial.number])
+    assert_same(train(Cohort(setup, 2), trials), together, bitwise=True)

@@ -1,4 +1,4 @@
-"""A traced program does what it was traced from: same numbers, any number of rows, no value read."""
+"""A traced program does what it was traced from: the same numbers, for any number of rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
-from torch.nn import functional as F
 
 from stabsweep import model, task
 from stabsweep.engine import _passes

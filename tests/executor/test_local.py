@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gc
+import gzip
+import json
 import weakref
 from collections import deque
 from dataclasses import replace
@@ -333,3 +335,15 @@ def test_auto_says_which_engine_runs():
     notes = []
     sweep(make_local(notes, engine="auto", case="mlp"), TRIALS[:2])
     assert notes == ["engine cohort: up to 4 trials as one program"]
+
+
+def test_a_profile_of_one_rung_can_be_opened(tmp_path):
+    notes = []
+    executor = make_local(notes, case="mlp", horizon=40)
+    executor._profile = tmp_path
+    sweep(executor, TRIALS[:2])
+    (path,) = tmp_path.iterdir()
+    assert notes[-1] == f"profile of one rung in {path.name}: open it at ui.perfetto.dev"
+    with gzip.open(path, "rt") as file:
+        events = json.load(file)["traceEvents"]
+    assert any(event["name"] == "aten::bmm" for event in events)

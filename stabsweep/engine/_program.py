@@ -39,6 +39,9 @@ class Program:
         gradient: what to trace.
         theta_KP, held_K, batch_K: arguments of it; their values do not matter.
 
+    Attributes:
+        code: what it does, a line an operation.
+        num_operations: how many there are.
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class Program:
     ) -> None:
         leaves, structure = tree_flatten(batch_K)
         self._names = tuple(held_K)
-        self._dtype, self._device = theta_KP.dtype, theta_KP.device
+        self._device = theta_KP.device
         self._is_tensor = [isinstance(leaf, Tensor) for leaf in leaves]
 
         def flat(theta_KP: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,14 +71,18 @@ class Program:
             module = make_fx(flat, _allow_non_fake_inputs=True)(*rows)
         simplify(module.graph)
         self._products = [
-            tuple(argument.meta["val"].shape for argument in node.args[-2:])
+            tuple(
+                (value.shape, value.dtype) for value in (arg.meta["val"] for arg in node.args[-2:])
+            )
             for node in module.graph.nodes
             if node.target in PRODUCTS
         ]
         _free_rows(module.graph)
         module.recompile()
         self.num_operations = sum(node.op == "call_function" for node in module.graph.nodes)
-        self._run = module
+        self.code = module.code
+        # Called as a module it would print the line of an error that is to be met higher up.
+        self._run = module.forward
 
     def __call__(
         self, theta_KP: Tensor, held_K: Mapping[str, Tensor], batch_K: Any
@@ -83,19 +90,15 @@ class Program:
         """Gradients (K, P) and losses (K,) of any number of trials."""
         return self._run(theta_KP, *self._tensors(held_K, batch_K))
 
-    @property
-    def code(self) -> str:
-        """What it does, a line an operation."""
-        return self._run.code
-
     def product_seconds(self, num_rows: int) -> float:
         """What its matrix products take alone, for so many trials: the least that it could take."""
-        options: dict[str, Any] = {"dtype": self._dtype, "device": self._device}
         seconds = 0.0
-        for (left, right), count in Counter(self._products).items():
+        for operands, count in Counter(self._products).items():
             ours, theirs = (
-                torch.randn(shape[0] // MANY * num_rows, *shape[1:], **options)
-                for shape in (left, right)
+                torch.ones(
+                    shape[0] // MANY * num_rows, *shape[1:], dtype=dtype, device=self._device
+                )
+                for shape, dtype in operands
             )
             seconds += count * min(_timed(ours, theirs) for _ in range(3))
         return seconds

@@ -70,13 +70,9 @@ class Program:
             ]
             module = make_fx(flat, _allow_non_fake_inputs=True)(*rows)
         simplify(module.graph)
-        self._products = [
-            tuple(
-                (value.shape, value.dtype) for value in (arg.meta["val"] for arg in node.args[-2:])
-            )
-            for node in module.graph.nodes
-            if node.target in PRODUCTS
-        ]
+        products = (node.args[-2:] for node in module.graph.nodes if node.target in PRODUCTS)
+        pairs = ([operand.meta["val"] for operand in pair] for pair in products)
+        self._products = Counter((left.shape, right.shape, left.dtype) for left, right in pairs)
         _free_rows(module.graph)
         module.recompile()
         self.num_operations = sum(node.op == "call_function" for node in module.graph.nodes)
@@ -93,12 +89,10 @@ class Program:
     def product_seconds(self, num_rows: int) -> float:
         """What its matrix products take alone, for so many trials: the least that it could take."""
         seconds = 0.0
-        for operands, count in Counter(self._products).items():
+        for (*shapes, dtype), count in self._products.items():
             ours, theirs = (
-                torch.ones(
-                    shape[0] // MANY * num_rows, *shape[1:], dtype=dtype, device=self._device
-                )
-                for shape, dtype in operands
+                torch.ones(all_rows // MANY * num_rows, *rest, dtype=dtype, device=self._device)
+                for all_rows, *rest in shapes
             )
             seconds += count * min(_timed(ours, theirs) for _ in range(3))
         return seconds

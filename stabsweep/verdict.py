@@ -111,7 +111,7 @@ def judge(trace: Trace, thresholds: Thresholds = DEFAULTS) -> Judgement:
     loss = np.asarray(trace.loss, np.float64)
     if not len(loss):
         raise ValueError("trace has no steps: a verdict needs at least one loss")
-    num_clipped = np.count_nonzero(np.asarray(trace.clip_coef) < 1)
+    num_clipped = int(np.count_nonzero(np.asarray(trace.clip_coef) < 1))
     clip_share = num_clipped / max(len(trace.clip_coef), 1)
     finite, overflowed = np.isfinite(loss), ~np.isfinite(trace.grad_norm)
     skipped, collapse = np.zeros(len(loss), bool), None

@@ -188,10 +188,11 @@ def test_which_engine_ran_and_why_is_kept(tmp_path, monkeypatch):
     common = {**TINY, "watcher": watcher, "cohort_size": 8, "confirm": False, "stress": False}
     common["sampler"] = "grid"
     notes = stabsweep.sweep(MLP, "digits", SPACE, folder=folder, **common).notes
-    assert notes == tuple(watcher.notes) and len(notes) == 2
+    assert notes == tuple(watcher.notes) and len(notes) == 3
     assert notes[0] == "engine cohort: up to 8 trials as one program"
     assert notes[1] == "out of memory: going on with cohorts of 4 trials"
-    assert stabsweep.sweep(MLP, "digits", SPACE, **common).notes == notes
+    assert notes[2].startswith("engine traced, ")
+    assert stabsweep.sweep(MLP, "digits", SPACE, **common).notes[:2] == notes[:2]
     for result in (stabsweep.load(folder), stabsweep.resume(folder, "off")):
         assert result.notes == notes and result.as_dict()["notes"] == list(notes)
         said = " ".join(result.summary().split())

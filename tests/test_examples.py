@@ -45,7 +45,7 @@ def run(tmp_path, monkeypatch, capsys):
     def run_example(name, *more):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         assert main([*command(name), *SHORT, *more, f"hydra.run.dir={folder}"]) in (0, 1)
-        said = re.findall(r"engine (.*)", capsys.readouterr().err)
+        said = re.findall(r"engine ((?:cohort|loop).*)", capsys.readouterr().err)
         return said, read_records(folder)
 
     return run_example

@@ -318,7 +318,12 @@ def test_a_process_that_is_killed_in_the_new_part_is_gone_on_with(tmp_path, samp
     ours, theirs = read_records(folder), read_records(whole)
     assert [r.trial for r in ours] == list(range(24)) == [r.trial for r in theirs]
     assert read_config(folder) == read_config(whole) or sampler == "boundary"
-    assert read_notes(folder) == read_notes(whole)
+    # But for how fast it went.
+    ours_said, theirs_said = (
+        [note for note in read_notes(where) if not note.startswith("engine traced")]
+        for where in (folder, whole)
+    )
+    assert ours_said == theirs_said
     if sampler == "grid":
         assert list(map(told, ours)) == list(map(told, theirs))
         assert (folder / "pick.yaml").read_text() == (whole / "pick.yaml").read_text()

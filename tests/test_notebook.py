@@ -68,8 +68,9 @@ def test_a_cell_shows_one_output_that_is_updated_and_then_the_answer(alone, tmp_
     first, last = shown[0][2]["text/plain"], shown[-1][2]["text/plain"]
     assert "0 of at most 24" in first and "sgd on <script>" in first
     assert progress.data["text/plain"] == last
-    note, ending, constant, confirmed, line = last.splitlines()
-    assert note.startswith("engine cohort") and constant.startswith("constant: ")
+    note, how, ending, constant, confirmed, line = last.splitlines()
+    assert note.startswith("engine cohort") and how.startswith("engine traced")
+    assert constant.startswith("constant: ")
     assert confirmed.startswith("confirm: ")
     assert " of 24 trials: the edge is known to " in ending
     assert " 100% | " in line

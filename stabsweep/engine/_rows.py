@@ -79,6 +79,8 @@ class Update:
             and not rows.factor
         )
         if self._by_row:
+            # One for all, so that it stays in the cache.
+            self._before_P = torch.empty_like(theta_KP[0])
             columns = {name: column[:, 0].tolist() for name, column in rows.hyper.items()}
             self._each = [
                 (
@@ -102,21 +104,23 @@ class Update:
             grad_KP, rows.theta_KP, norm_K1, dict(rows.clip_state), rows.limits, step_K1
         )
         size_K = l2_norm(rows.theta_KP, dim=1)
-        delta_KP = self._by_rows(grad_KP, lr_K1, step_K1) if self._by_row else None
-        if delta_KP is None:
+        moved_K = self._by_rows(grad_KP, lr_K1, step_K1) if self._by_row else None
+        if moved_K is None:
             self._by_row = False
-            delta_KP = self._together(grad_KP, lr_K1, step_K1)
-        return torch.stack([norm_K1[:, 0], coef_K1[:, 0], l2_norm(delta_KP, dim=1) / size_K])
+            moved_K = l2_norm(self._together(grad_KP, lr_K1, step_K1), dim=1)
+        return torch.stack([norm_K1[:, 0], coef_K1[:, 0], moved_K / size_K])
 
     def _by_rows(self, grad_KP: Tensor, lr_K1: Tensor, step_K1: Tensor) -> Tensor | None:
-        """Moves the rows one by one, each in one pass; None where the rule cannot."""
-        before_KP = self.rows.theta_KP.clone()
-        for (theta_P, state, hyper), grad_P, lr, step in zip(
-            self._each, grad_KP, lr_K1[:, 0].tolist(), step_K1[:, 0].tolist(), strict=True
+        """Moves the rows one by one, each in one pass; by how much, (K,), or None if it cannot."""
+        moved_K = self.rows.theta_KP.new_empty(len(grad_KP))
+        for (theta_P, state, hyper), grad_P, lr, step, moved in zip(
+            self._each, grad_KP, lr_K1[:, 0].tolist(), step_K1[:, 0].tolist(), moved_K, strict=True
         ):
+            self._before_P.copy_(theta_P)
             if not self.rule.move_row(theta_P, grad_P, state, {**hyper, "lr": lr}, int(step)):
                 return None
-        return self.rows.theta_KP - before_KP
+            moved.copy_(l2_norm(self._before_P.sub_(theta_P)))
+        return moved_K
 
     def _together(self, grad_KP: Tensor, lr_K1: Tensor, step_K1: Tensor) -> Tensor:
         """Moves all rows, an operation at a time; by how much, (K, P)."""

@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from stabsweep.engine._base import is_out_of_memory
 from stabsweep.engine._passes import PRODUCTS, simplify
 
 MANY = 1_000_003
@@ -156,16 +157,16 @@ class Programs:
         self, gradient: Gradient, theta_KP: Tensor, held_K: Mapping[str, Tensor], batch_K: Any
     ) -> Program | None:
         before = _state(self._module)
+        held = [{name: tensor.clone() for name, tensor in held_K.items()} for _ in range(2)]
+        expected = (*gradient(theta_KP, held[0], batch_K), *held[0].values())
         try:
             program = Program(gradient, theta_KP, held_K, batch_K)
+            found = (*program(theta_KP, held[1], batch_K), *held[1].values())
         except Exception as error:  # noqa: BLE001  What is written can run, whatever the tracer says.
+            if is_out_of_memory(error):
+                raise
             self.obstacle = f"it cannot be traced ({type(error).__name__})"
             return None
-        held = [{name: tensor.clone() for name, tensor in held_K.items()} for _ in range(2)]
-        expected, found = (
-            (*run(theta_KP, own, batch_K), *own.values())
-            for run, own in zip((gradient, program), held, strict=True)
-        )
         if _state(self._module) != before:
             self.obstacle = "it counts its steps, or draws numbers outside torch"
         elif not all(map(self._agree, found, expected)):

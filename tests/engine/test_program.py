@@ -193,6 +193,8 @@ class NoRule(nn.Module):
         return self.readout(self.lstm(inputs.view(-1, 8, 8))[0][:, -1])
 
 
+# What the loop of torch's own says of itself, where there is no rule.
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize(
     ("build", "why"),
     [

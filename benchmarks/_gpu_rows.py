@@ -140,7 +140,7 @@ def main() -> None:
         peer = f"{theirs:>12,.0f} {ours / theirs:>7.1f}x" if theirs else ""
         print(f"{name:<30} {size:>7} {ours:>12,.0f} {peer}")
     print(*clock.lines, sep="\n")
-    print("peer: the loop of a user (AdamW foreach, clip_grad_norm_), for the fractal JAX")
+    print("peer: the fastest form of a user's loop (throughput.py), for the fractal JAX")
     args.out.mkdir(parents=True, exist_ok=True)
     kept = {"device": kind, "torch": torch.__version__, "rows": rows, "said": clock.lines}
     (args.out / f"gpu_{args.device}.json").write_text(json.dumps(kept, indent=1) + "\n")

@@ -28,7 +28,7 @@ def train(plan: Plan, points: Sequence[Point], seeds: Sequence[int]) -> list[Rec
     design = [(number, *trial) for number, trial in enumerate(trials)]
     # A rate may lie beside the values, or outside of the range, that the sweep has.
     axes = {axis.name: _listed(axis, points) for axis in plan.space}
-    plan = replace(plan, space=Space(axes))
+    plan = replace(plan, space=Space(axes), profile=False)
     roster = Roster(plan.space, DesignSampler(design), pruner.DivergencePruner(), len(design))
     trainer, _ = plan.make_executor(len(trials), lambda note: None)
     with closing(trainer):

@@ -201,6 +201,11 @@ def test_which_engine_ran_and_why_is_kept(tmp_path, monkeypatch):
         assert all(note in (folder / "report.html").read_text() for note in notes)
 
 
+def test_a_profile_needs_a_folder():
+    with pytest.raises(BadInput, match="profile=true is written beside the results: give a folder"):
+        stabsweep.sweep(MLP, "digits", SPACE, **TINY, profile=True)
+
+
 def test_a_model_that_is_broken_from_the_start_is_invalid_not_diverged():
     class Broken(nn.Module):
         def __init__(self):

@@ -145,10 +145,9 @@ def test_post_vs_pre_ln(tmp_path, capsys):
     edges = edges_of(region)
     assert edges["pre", 1] > 4 * edges["post", 75] and edges["post", 75] > edges["post", 1]
     failed = [r for r in region.records if r.point["norm"] == "post" and not r.verdict.is_stable]
-    stuck = [r for r in failed if r.final_loss > 0.95 * r.blind_loss]
-    # One or two at the edge learn a little before they are lost.
-    collapsed = [r for r in stuck if r.verdict is Verdict.COLLAPSED]
-    assert len(collapsed) >= 8 and len(collapsed) >= 0.8 * len(stuck)
+    # Some at the edge learn a little before they are lost: those are degraded, not stuck.
+    stuck = [r for r in failed if min(r.best_loss, r.final_loss) > 0.95 * r.blind_loss]
+    assert len(stuck) >= 8 and {r.verdict for r in stuck} == {Verdict.COLLAPSED}
 
 
 @pytest.mark.slow

@@ -73,7 +73,8 @@ class Update:
         theta_KP = rows.theta_KP
         self._is_half = theta_KP.dtype == torch.bfloat16
         self._by_row = (
-            theta_KP.device.type == "cpu"
+            rule.moves_rows
+            and theta_KP.device.type == "cpu"
             and theta_KP.shape[1] >= LONG
             and not self._is_half
             and not rows.factor
@@ -104,26 +105,23 @@ class Update:
             grad_KP, rows.theta_KP, norm_K1, dict(rows.clip_state), rows.limits, step_K1
         )
         size_K = l2_norm(rows.theta_KP, dim=1)
-        moved_K = self._by_rows(grad_KP, lr_K1, step_K1) if self._by_row else None
-        if moved_K is None:
-            self._by_row = False
-            moved_K = l2_norm(self._together(grad_KP, lr_K1, step_K1), dim=1)
+        move = self._one_by_one if self._by_row else self._together
+        moved_K = move(grad_KP, lr_K1, step_K1)
         return torch.stack([norm_K1[:, 0], coef_K1[:, 0], moved_K / size_K])
 
-    def _by_rows(self, grad_KP: Tensor, lr_K1: Tensor, step_K1: Tensor) -> Tensor | None:
-        """Moves the rows one by one, each in one pass; by how much, (K,), or None if it cannot."""
+    def _one_by_one(self, grad_KP: Tensor, lr_K1: Tensor, step_K1: Tensor) -> Tensor:
+        """Moves the rows one by one, each in one pass; by how much, (K,)."""
         moved_K = self.rows.theta_KP.new_empty(len(grad_KP))
         for (theta_P, state, hyper), grad_P, lr, step, moved in zip(
             self._each, grad_KP, lr_K1[:, 0].tolist(), step_K1[:, 0].tolist(), moved_K, strict=True
         ):
             self._before_P.copy_(theta_P)
-            if not self.rule.move_row(theta_P, grad_P, state, {**hyper, "lr": lr}, int(step)):
-                return None
+            self.rule.move_row(theta_P, grad_P, state, {**hyper, "lr": lr}, int(step))
             moved.copy_(l2_norm(self._before_P.sub_(theta_P)))
         return moved_K
 
     def _together(self, grad_KP: Tensor, lr_K1: Tensor, step_K1: Tensor) -> Tensor:
-        """Moves all rows, an operation at a time; by how much, (K, P)."""
+        """Moves all rows, an operation at a time; by how much, (K,)."""
         kept_KP, kept = self.rows.theta_KP, self.rows.state
         theta_KP, state = kept_KP, dict(kept)
         if self._is_half:
@@ -139,7 +137,7 @@ class Update:
             delta_KP = kept_KP - theta_KP
             for name, buffer in state.items():
                 kept[name].copy_(buffer)
-        return delta_KP
+        return l2_norm(delta_KP, dim=1)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

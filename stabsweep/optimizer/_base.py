@@ -26,6 +26,7 @@ class Optimizer(ABC):
         is_adaptive: whether it divides the gradient by its own size, so that a step is as long as
             the rate whatever the loss is multiplied with.
         stacks: whether it has a stacked form; else its trials run one by one.
+        moves_rows: whether it has `move_row` too.
     """
 
     name: ClassVar[str]
@@ -33,6 +34,7 @@ class Optimizer(ABC):
     buffers: ClassVar[tuple[str, ...]]
     is_adaptive: ClassVar[bool] = True
     stacks: ClassVar[bool] = True
+    moves_rows: ClassVar[bool] = False
 
     def laid_out(self, shapes: Sequence[tuple[str, torch.Size]]) -> Optimizer:
         """The rule for parameters of given names and shapes, in their order in a row.
@@ -84,7 +86,7 @@ class Optimizer(ABC):
 
     def move_row(
         self, theta_P: Tensor, grad_P: Tensor, state: State, hyper: Mapping[str, float], step: int
-    ) -> bool:
+    ) -> None:
         """Moves the weights of one trial on a CPU in a single pass over memory, as `delta` would.
 
         With the kernels that `torch.optim` calls when it is told `fused=True`.
@@ -95,11 +97,8 @@ class Optimizer(ABC):
             state: the buffers of this row, (P,) each; advanced in place.
             hyper: every name of `defaults`, and `lr`: the rate of this step.
             step: updates done before this one.
-
-        Returns:
-            Whether it has: False, with nothing done, where torch has no such kernel for the rule.
         """
-        return False
+        raise NotImplementedError(f"torch has no such kernel for {self.name}: see moves_rows")
 
     @abstractmethod
     def twin(

@@ -26,6 +26,7 @@ class Adam(Optimizer):
     name = "adam"
     defaults = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
     buffers = ("exp_avg", "exp_avg_sq")
+    moves_rows = True
 
     def delta(
         self,
@@ -42,10 +43,9 @@ class Adam(Optimizer):
 
     def move_row(
         self, theta_P: Tensor, grad_P: Tensor, state: State, hyper: Mapping[str, float], step: int
-    ) -> bool:
+    ) -> None:
         """See `Optimizer.move_row`."""
         fused_step(torch.ops.aten._fused_adam_.default, theta_P, grad_P, state, hyper, step)
-        return True
 
     def twin(
         self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]

@@ -21,6 +21,7 @@ class AdamW(Optimizer):
     name = "adamw"
     defaults = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01}
     buffers = ("exp_avg", "exp_avg_sq")
+    moves_rows = True
 
     def delta(
         self,
@@ -37,10 +38,9 @@ class AdamW(Optimizer):
 
     def move_row(
         self, theta_P: Tensor, grad_P: Tensor, state: State, hyper: Mapping[str, float], step: int
-    ) -> bool:
+    ) -> None:
         """See `Optimizer.move_row`."""
         fused_step(torch.ops.aten._fused_adamw_.default, theta_P, grad_P, state, hyper, step)
-        return True
 
     def twin(
         self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]

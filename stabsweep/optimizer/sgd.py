@@ -31,6 +31,7 @@ class SGD(Optimizer):
     name = "sgd"
     defaults = {"momentum": 0.9, "dampening": 0.0, "weight_decay": 0.0}
     buffers = ("momentum_buffer",)
+    moves_rows = True
     is_adaptive = False
 
     def __init__(self, nesterov: bool = False) -> None:
@@ -66,7 +67,7 @@ class SGD(Optimizer):
 
     def move_row(
         self, theta_P: Tensor, grad_P: Tensor, state: State, hyper: Mapping[str, float], step: int
-    ) -> bool:
+    ) -> None:
         """See `Optimizer.move_row`."""
         torch.ops.aten._fused_sgd_.default(
             [theta_P],
@@ -80,7 +81,6 @@ class SGD(Optimizer):
             maximize=False,
             is_first_step=step == 0,
         )
-        return True
 
     def twin(
         self, parameters: Mapping[str, nn.Parameter], hyper: Mapping[str, float]

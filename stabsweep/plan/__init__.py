@@ -201,7 +201,12 @@ class Plan:
             num_trials: to be trained; there are never more processes.
             note: see `executor.Local`.
             folder: where a profile goes, if one is wanted.
+
+        Raises:
+            BadInput: one is wanted, and there is no folder.
         """
+        if self.profile and folder is None:
+            raise BadInput("profile=true is written beside the results: give a folder for them")
         return executors.build(
             self.executor,
             min(self.workers, num_trials, self.cohort_size),

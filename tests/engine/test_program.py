@@ -102,10 +102,30 @@ def test_it_has_fewer_operations_than_the_trace():
     assert traced.num_operations < 0.7 * count_of_trace(case)
 
 
-def count_of_trace(case):
+def test_a_layer_with_one_output_takes_no_product_backward():
+    case = case_of("fractal")
+    assert count_of_trace(case, "bmm") == 5
+    # Two forward, and one gradient for each of the two weights.
+    assert case.program().code.count("bmm.") == 4
+
+
+@pytest.mark.parametrize(("small", "count"), [(1, 2), (1 << 20, 0)])
+def test_only_large_products_are_made_where_they_are_gathered(monkeypatch, small, count):
+    monkeypatch.setattr(_passes, "SMALL", small)
+    case = case_of("fractal")
+    program = case.program()
+    assert program.code.count("bmm.out") == count
+    found = program(case.theta_KP, {}, case.batch_K)
+    for ours, theirs in zip(found, case.gradient(case.theta_KP, {}, case.batch_K), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+def count_of_trace(case, name=""):
+    """How many operations a trace has before anything is left out, in all or of a name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("stabsweep.engine._program.simplify", lambda graph: None)
-        return case.program().num_operations
+        program = case.program()
+    return program.code.count(f"{name}.") if name else program.num_operations
 
 
 def test_a_nan_stays_in_its_row():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -247,6 +248,9 @@ class Result:
                 },
                 self.seconds,
                 self._also,
+                self.theory,
+                partial(read_trace, self.folder),
+                f"stabsweep replay {shlex.quote(str(self.folder))} trial=",
             )
             report.save_page(self.folder, page)
         except OSError as error:

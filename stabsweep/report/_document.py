@@ -1,7 +1,7 @@
 """What all pages share: one self-contained HTML document, its look, its tables, escaped text.
 
 Everything that comes from a config, a record or an error is escaped; the policy in the head
-allows nothing but the page's own style and embedded pictures, so there is no script at all.
+allows nothing but the page's own style and script, by their hashes, and embedded pictures.
 """
 
 from __future__ import annotations
@@ -13,59 +13,62 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from stabsweep.report.style import STYLES, clean
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1a1a1a; --quiet: #5a5a5a; --line: #d5d5d5;
-  --paper: #fff; --box: #f4f6f8; --warn: #fff3cd; --warn-ink: #5c4400; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --quiet: #a5a5a5; --line: #444;
-  --paper: #16181b; --box: #22262b; --warn: #43370d; --warn-ink: #ffe9a8; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 76rem; color: var(--ink);
-  background: var(--paper); font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .5rem; }
-h2 { font-size: 1.15rem; margin: 2.2rem 0 .5rem; }
-p { margin: .4rem 0; max-width: 52rem; }
-.quiet { color: var(--quiet); }
-.warn { background: var(--warn); color: var(--warn-ink); padding: .5rem .8rem;
-  border-radius: .4rem; }
-pre { background: var(--box); padding: .7rem .9rem; border-radius: .4rem; overflow-x: auto;
-  user-select: all; white-space: pre-wrap; margin: .4rem 0; }
-figure { margin: 1rem 0; }
-img { width: 100%; height: auto; background: #fff; border-radius: .4rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
-th, td { text-align: left; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid var(--line);
-  vertical-align: top; white-space: nowrap; }
-td.text { white-space: normal; min-width: 18rem; }
-tr.pick td { font-weight: 700; }
-.chip { display: inline-block; min-width: 1.5em; text-align: center; border-radius: .25rem;
-  border: 1px solid var(--line); }
-""" + "\n".join(
-    f".{name} {{ background: {style.colour}; color: {style.ink}; }}"
-    for name, style in STYLES.items()
-)
+from stabsweep.report.style import DARK, INK, STYLES, clean
 
 
-def document(title: str, body: str) -> str:
+def _chips() -> str:
+    """The colours of the outcomes: white and black change sides where the paper is dark."""
+    plain = "".join(
+        f".{name} {{ background: {style.colour}; color: {style.ink}; }}\n"
+        if not style.hatch
+        else f".{name} {{ background: var(--paper); color: var(--ink); }}\n"
+        for name, style in STYLES.items()
+    )
+    dark = "".join(
+        f".{name} {{ background: {DARK[style.colour]}; color: {INK}; }} "
+        for name, style in STYLES.items()
+        if style.colour in DARK
+    )
+    return f"{plain}@media screen and (prefers-color-scheme: dark) {{ {dark}}}\n"
+
+
+STYLE = Path(__file__).with_name("look.css").read_text(encoding="utf-8") + _chips()
+
+
+def document(title: str, body: str, data: str = "", script: str = "") -> str:
     """The page as text.
 
     Args:
         title: any text.
         body: HTML, in which everything that was given from outside is escaped, see `escaped`.
+        data: JSON for the script, in which no element can end, see `page_data.as_json`.
+        script: ours; without it a page has none, and its policy allows none.
     """
-    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode("ascii")
-    policy = (
-        f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; "
-        "form-action 'none'"
-    )
+    policy = [
+        "default-src 'none'",
+        "img-src data:",
+        f"style-src '{_digest(STYLE)}'",
+        f"script-src '{_digest(script)}'" if script else "",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    scripts = ""
+    if script:
+        scripts = f'<script type="application/json" id="data">{data}</script>\n'
+        scripts += f"<script>{script}</script>\n"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta http-equiv="Content-Security-Policy" '
+        f'content="{"; ".join(rule for rule in policy if rule)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escaped(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+        f"<body>\n<main>\n{body}\n</main>\n{scripts}</body>\n</html>\n"
     )
+
+
+def _digest(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+    return f"sha256-{digest}"
 
 
 def save_page(folder: str | Path, page: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from stabsweep.numerals import duration, loss, rate, share, span
@@ -10,6 +11,7 @@ from stabsweep.pick import Pick
 from stabsweep.records import Record
 from stabsweep.region import Region, Row
 from stabsweep.report._document import chip, document, escaped, given, picture, table
+from stabsweep.report.answer import answer
 from stabsweep.report.conclusion import (
     clip_share,
     conclusion,
@@ -19,11 +21,20 @@ from stabsweep.report.conclusion import (
     row_label,
     value_text,
 )
+from stabsweep.report.page_data import as_json, page_data
+from stabsweep.report.sample_traces import LoadTrace
 from stabsweep.report.style import count_outcomes, outcome, sentence
 from stabsweep.report.summary import counted, saved
+from stabsweep.theory import Theory
 
-MAX_TRIALS = 500
-"""Trials listed on the page; all of them are in `trials.csv`."""
+MAX_TRIALS = 100
+"""Trials listed where the script does not run; all of them are in `trials.csv`."""
+
+SCRIPT = "".join(
+    f"// {path.name}\n{path.read_text(encoding='utf-8')}"
+    for path in sorted((Path(__file__).parent / "script").glob("*.js"))
+)
+"""All of the page's script, in the order of its parts; none of its names is seen outside."""
 
 
 def render_page(
@@ -35,8 +46,14 @@ def render_page(
     reproduce: Mapping[str, Any] | None = None,
     seconds: float | None = None,
     also: Iterable[tuple[str, str]] = (),
+    theory: Theory | None = None,
+    load_trace: LoadTrace | None = None,
+    replay: str = "",
 ) -> str:
     """The page as text.
+
+    Without its script it still has the answer, the picture and the tables. With it the map can be
+    asked: each cell for its trials, each trial for its curves and the evidence for its verdict.
 
     Args:
         region: what the trials say.
@@ -47,28 +64,49 @@ def render_page(
         reproduce: heading -> text or mapping: the command, the config, the versions.
         seconds: how long the sweep took.
         also: what else is known: a word and a text each.
+        theory: the edge of linear theory.
+        load_trace: reads a record's curves; without it the page has none.
+        replay: what to type before the number of a trial to run it again; empty where one cannot.
     """
     headline = conclusion(region, pick, subject)
     reason = f"{pick.reason} {proof_text(pick)}"
-    body = [f"<h1>{escaped(headline)}</h1>", f"<p>{escaped(reason)}</p>"]
+    # A number must not break at its minus.
+    title = escaped(headline).replace("e-", "e-\N{WORD JOINER}")
+    body = [f"<header><h1>{title}</h1>", f"<p>{escaped(reason)}</p>"]
     noted = remarks(region, pick, num_planned)
     body += [f'<p class="warn">{escaped(remark)}</p>' for remark in noted]
+    body += answer(region, pick)
+    body += ["</header>", *_explorer(region, png, headline)]
     body += [f"<p><b>{escaped(word)}</b> {escaped(words)}</p>" for word, words in also]
-    if pick.is_ok:
-        body += [
-            '<p class="quiet">Arguments for a Hydra script, and for an argparse script:</p>',
-            f"<pre>{escaped(' '.join(pick.overrides()))}</pre>",
-            f"<pre>{escaped(' '.join(pick.flags()))}</pre>",
-        ]
-    alt = (
-        f"Stability map, final losses and sample traces. {headline}. The tables below say the same."
-    )
-    body.append(picture(png, alt))
     body += _rows(region, pick)
     body += _legend(region, seconds)
     body += _trials(region)
     body += given(reproduce or {}, "How to reproduce")
-    return document(headline, "\n".join(body))
+    data = as_json(page_data(region, pick, theory, load_trace, replay))
+    script = f'"use strict";\n{{\n{SCRIPT}}}\n'
+    return document(headline, "\n".join(body), data, script)
+
+
+def _explorer(region: Region, png: bytes, headline: str) -> list[str]:
+    """Where the script puts the map and what belongs to it, and the picture for without it."""
+    alt = (
+        f"Stability map, final losses and sample traces. {headline}. The tables below say the same."
+    )
+    if not region.records:
+        return [f"<noscript>{picture(png, alt)}</noscript>"]
+    return [
+        f"<noscript>{picture(png, alt)}</noscript>",
+        "<section hidden><h2>Where training is stable</h2>",
+        '<div class="controls" data-part="choices"></div>',
+        '<div data-part="legend"></div><div class="split">',
+        '<div><div data-part="map"></div>',
+        '<p class="readout" data-part="readout" aria-live="polite"></p></div>',
+        '<div class="detail" data-part="detail"></div></div></section>',
+        '<section hidden><h2>Final loss by learning rate</h2><div data-part="losses"></div>',
+        '<p class="quiet" data-part="losses-caption"></p></section>',
+        "<section hidden><h2>By seed and optimizer</h2>",
+        '<div data-part="multiples"></div></section>',
+    ]
 
 
 def _rows(region: Region, pick: Pick) -> list[str]:
@@ -146,7 +184,10 @@ def _trials(region: Region) -> list[str]:
     some = f"The first {len(shown)} of" if len(shown) < len(region.records) else "All"
     link = '<a href="trials.csv">trials.csv</a>'
     note = f"{some} {len(region.records)} trials; for other programs: {link}."
-    return ["<h2>Trials</h2>", f'<p class="quiet">{note}</p>', *table(head, body)]
+    return [
+        '<section><h2>Trials</h2><div data-part="list"></div>',
+        f'<noscript><p class="quiet">{note}</p>{"".join(table(head, body))}</noscript></section>',
+    ]
 
 
 def _trial_cells(record: Record, axes: Iterable[str]) -> str:

@@ -42,12 +42,16 @@ class Part:
 
 @dataclass(frozen=True)
 class MapCell:
-    """One rectangle of the map: a learning rate, the edges around it, and what it is made of."""
+    """One rectangle of the map: a learning rate, the edges around it, and what it is made of.
+
+    `trials` are the numbers of its trials.
+    """
 
     lr: float
     low: float
     high: float
     parts: tuple[Part, ...]
+    trials: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ def map_info(region: Region, pick: Pick, theory: Theory | None = None) -> MapInf
             row_label(row),
             str(next(iter(row.values.values()), "")) if len(row.values) > 1 else "",
             tuple(
-                MapCell(cell.lr, low, high, cell_parts(cell))
+                MapCell(cell.lr, low, high, cell_parts(cell), tuple(r.trial for r in cell.records))
                 for cell, (low, high) in zip(row.cells, bounds[number], strict=True)
             ),
             row.edge,

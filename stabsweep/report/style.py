@@ -20,6 +20,9 @@ LOSS_COLOURS = ("#005A9E", "#2E8FCB", "#7CC3EC", "#DDF0FA")
 INK, MUTED, FAINT, PAPER = "#1A1A1A", "#5A5A5A", "#C9C9C9", "#FFFFFF"
 """Text and lines, secondary text, hatches and frames, background."""
 
+DARK = {"#000000": "#F2F2F2"}
+"""Colour -> what takes its place on dark paper, where it could not be seen."""
+
 SIDES = (INK, "#8C2981")
 """A and B of a comparison: no hue of the map, apart in lightness too; A is hollow, B is filled."""
 

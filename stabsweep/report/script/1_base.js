@@ -53,12 +53,19 @@ function plural(count, noun) {
   return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 }
 
+// Asked for each of many cells and points, and costly to look up: known until the paper changes.
+const palette = new Map();
+
 function css(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  if (!palette.has(name))
+    palette.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return palette.get(name);
 }
 
 function isDark() {
-  return !isPrinting && matchMedia("(prefers-color-scheme: dark)").matches;
+  const query = "(prefers-color-scheme: dark)";
+  if (!palette.has(query)) palette.set(query, !isPrinting && matchMedia(query).matches);
+  return palette.get(query);
 }
 
 /** An outcome's colour: black and white change sides where the paper is dark. */
@@ -175,7 +182,9 @@ class Plot {
     }
   }
 
+  /** After the paper has changed, or what all plots depend on. */
   static redrawAll() {
+    palette.clear();
     for (const plot of Plot.all) {
       if (plot.host.isConnected) plot.draw();
       else {

@@ -76,6 +76,7 @@ function shareOut(cells) {
 
 /** Outcome -> trials, in the order of the outcomes, without empty ones. */
 function byOutcome(list) {
+  if (list.length === 1) return [[outcomes[trials.outcome[list[0]]], list]];
   const found = outcomes.map(() => []);
   for (const at of list) found[trials.outcome[at]].push(at);
   return found.map((some, index) => [outcomes[index], some]).filter(([, some]) => some.length);

@@ -70,7 +70,8 @@ class StabilityMap {
 
   rowHeight() {
     const count = this.groups.length;
-    return count === 1 ? 110 : Math.min(Math.max(Math.round(380 / Math.max(count, 1)), 22), 58);
+    if (count === 1) return 110;
+    return Math.min(Math.max(Math.round((count > 30 ? 600 : 380) / Math.max(count, 1)), count > 30 ? 4 : 22), 58);
   }
 
   labelWidth(width) {
@@ -112,7 +113,7 @@ class StabilityMap {
           paint.stroke();
         }
       }
-      this.rowLabel(plot, box, group, (top + bottom) / 2, height);
+      if (this.isNamed(number, height)) this.rowLabel(plot, box, group, (top + bottom) / 2);
     });
     const ticks = logTicks(low, high, Math.max(Math.floor((box.right - box.left) / 70), 2));
     plot.axes(this.x, ticks, null, []);
@@ -132,6 +133,14 @@ class StabilityMap {
     return [top + place * height, top + (place + 1) * height];
   }
 
+  /** Where rows are low only some have room for their names: the picked one, and those not beside it. */
+  isNamed(number, height) {
+    const every = Math.ceil(14 / height);
+    if (every === 1 || !data.pick) return number % every === 0;
+    const picked = this.groups.findIndex((group) => group.rows.includes(data.pick.row));
+    return number === picked || (number % every === 0 && Math.abs(number - picked) >= every);
+  }
+
   rowLabel(plot, box, group, y) {
     const isPicked = data.pick && group.rows.includes(data.pick.row);
     const most = Math.floor((box.left - 16) / 7);
@@ -146,11 +155,11 @@ class StabilityMap {
     const clip = (value) => Math.min(Math.max(this.x(value), box.left), box.right);
     if (status === "found") {
       plot.add("rect", {
-        class: "interval", x: clip(low), width: Math.max(clip(high) - clip(low), 1), y: top + 3,
-        height: bottom - top - 6,
+        class: "interval", x: clip(low), width: Math.max(clip(high) - clip(low), 1), y: top + 1,
+        height: bottom - top - 2,
       });
       this.line(plot, "edge", this.x(lr), top, bottom);
-    } else if (status !== "unknown") {
+    } else if (status !== "unknown" && bottom - top >= 16) {
       const [at, text, anchor] =
         status === "above" ? [box.right - 6, "edge not reached ▸", "end"] : [box.left + 6, "◂ nothing held", "start"];
       plot.add("text", { class: "note", x: at, y: (top + bottom) / 2 + 4, "text-anchor": anchor }, text);

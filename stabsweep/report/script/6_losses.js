@@ -1,6 +1,6 @@
 // Final loss against learning rate, and the map again for each seed and optimizer.
 
-const MOST_RATES = 40, BIN_DECADES = 0.125;
+const MOST_RATES = 40, BIN_DECADES = 0.125, MOST_OTHERS = 24;
 
 function quantile(sorted, share) {
   const at = (sorted.length - 1) * share;
@@ -55,13 +55,27 @@ class Losses {
   }
 
   draw(plot, paint, box) {
-    const { range, isLog, blind, initial } = data.losses;
-    const x = scaleOf(...data.lrRange, box.left, box.right, true);
-    const y = scaleOf(...range, box.bottom, box.top, isLog);
+    this.plot = plot;
+    const { range, isLog } = data.losses;
+    this.x = scaleOf(...data.lrRange, box.left, box.right, true);
+    this.y = scaleOf(...range, box.bottom, box.top, isLog);
+    this.rows = new Map();
+    for (let at = 0; at < numTrials; at++) {
+      if (!isShown(at)) continue;
+      if (!this.rows.has(trials.row[at])) this.rows.set(trials.row[at], []);
+      this.rows.get(trials.row[at]).push(at);
+    }
+    this.lines = new Map([...this.rows].map(([row, list]) => [row, quantiles(list)]));
+    this.points(paint, box);
+    this.mark();
+  }
+
+  points(paint, box) {
+    const { x, y } = this;
+    const { range } = data.losses;
     const lane = box.top - 18;
+    const shown = [...this.rows.values()].flat();
     this.spots = [];
-    const shown = [];
-    for (let at = 0; at < numTrials; at++) if (isShown(at)) shown.push(at);
     const size = shown.length > 3000 ? 1.6 : shown.length > 500 ? 2.4 : 3.6;
     paint.lineWidth = 0.8;
     for (const at of shown) {
@@ -72,6 +86,10 @@ class Losses {
       this.spots.push([px, py, at]);
       paint.fillStyle = colourOf(outcome);
       paint.strokeStyle = css("--ink");
+      if (size < 2) {
+        paint.fillRect(px - size, py - size, 2 * size, 2 * size);
+        continue;
+      }
       paint.beginPath();
       if (isOff) {
         paint.moveTo(px, py - 5);
@@ -80,14 +98,23 @@ class Losses {
         paint.closePath();
       } else paint.arc(px, py, size, 0, 7);
       paint.fill();
-      if (size > 2) paint.stroke();
+      paint.stroke();
     }
+  }
+
+  /** What lies over the points: it changes with the row that is looked at, they do not. */
+  mark() {
+    const { plot, x, y } = this;
+    const { range, isLog, blind, initial } = data.losses;
+    const { box } = plot;
+    const lane = box.top - 18;
+    fill(plot.svg);
     for (const [at, text] of [[blind, "knows nothing"], [initial, "untrained"]])
       if (at !== null && at > range[0] && at < range[1]) {
         plot.add("path", { class: "level", d: `M${box.left} ${y(at)}H${box.right}` });
         plot.add("text", { class: "note", x: box.left + 6, y: y(at) - 5 }, text);
       }
-    this.bands(plot, x, y, box, shown);
+    this.bands(plot, x, y, box);
     const ticks = logTicks(...data.lrRange, Math.max(Math.floor((box.right - box.left) / 70), 2));
     plot.axes(x, ticks, y, isLog ? logTicks(...range, 5) : linearTicks(...range, 5));
     plot.add("text", { class: "tick", x: box.left - 7, y: lane + 4, "text-anchor": "end" }, "not finite");
@@ -102,26 +129,22 @@ class Losses {
   say(main, numRows) {
     const label = data.rows[main]?.label;
     const where = label ? ` of the row ${data.rowAxis} ${label}` : "";
-    const others = numRows > 1 ? " Thin lines: the other rows." : "";
+    const others = numRows > 1 && numRows <= MOST_OTHERS ? " Thin lines: the other rows." : "";
     this.caption.textContent =
       `Line: the median${where}; band: eight tenths of its losses.${others} A triangle lies above the scale. Click a point to open its trial.`;
   }
 
   /** The median of every row, and the outer tenths of the one that is looked at. */
-  bands(plot, x, y, box, shown) {
+  bands(plot, x, y, box) {
     const { range } = data.losses;
     const clip = (value) => Math.min(Math.max(y(Math.max(value, range[0])), box.top), box.bottom);
     const path = (line, key) => line.map((p, k) => `${k ? "L" : "M"}${x(p.lr).toFixed(1)} ${clip(p[key]).toFixed(1)}`).join("");
-    const rows = new Map();
-    for (const at of shown) {
-      if (!rows.has(trials.row[at])) rows.set(trials.row[at], []);
-      rows.get(trials.row[at]).push(at);
-    }
-    const main = state.cell ? state.cell.group.rows[0] : data.pick ? data.pick.row : rows.keys().next().value;
-    this.say(main, rows.size);
-    for (const [row, list] of [...rows].sort(([a]) => (a === main ? 1 : -1))) {
-      const line = quantiles(list);
-      if (line.length < 2) continue;
+    const first = this.lines.keys().next().value;
+    const main = state.cell ? state.cell.group.rows[0] : data.pick ? data.pick.row : first;
+    this.say(main, this.lines.size);
+    const isFew = this.lines.size <= MOST_OTHERS;
+    for (const [row, line] of [...this.lines].sort(([a]) => (a === main ? 1 : -1))) {
+      if (line.length < 2 || (row !== main && !isFew)) continue;
       if (row === main) {
         const back = [...line].reverse().map((p) => `L${x(p.lr).toFixed(1)} ${clip(p.low).toFixed(1)}`).join("");
         plot.add("path", { class: "band", d: `${path(line, "high")}${back}Z` });

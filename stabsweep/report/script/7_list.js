@@ -30,22 +30,22 @@ class List {
       make("div", { class: "controls" }, search, file, this.count),
       make("div", { class: "wide" }, make("table", {}, make("thead", {}, make("tr", {}, ...this.head)), this.body)),
       this.pager);
+    this.arrange();
     this.update();
   }
 
   /** Told that filters have changed. */
   update() {
     const wanted = this.search.toLowerCase().split(/\s+/).filter(Boolean);
-    this.found = [];
-    for (let at = 0; at < numTrials; at++) {
-      if (!isShown(at)) continue;
+    this.found = this.order.filter((at) => {
+      if (!isShown(at)) return false;
       if (wanted.length) {
         const text = `${outcomes[trials.outcome[at]].label} ${words[trials.at[at]]} ${words[trials.why[at]]} seed ${trials.seed[at]}`.toLowerCase();
-        if (!wanted.every((word) => text.includes(word))) continue;
+        return wanted.every((word) => text.includes(word));
       }
-      this.found.push(at);
-    }
-    this.arrange();
+      return true;
+    });
+    this.show();
   }
 
   find(text) {
@@ -58,20 +58,22 @@ class List {
     this.sort = { column, isDown: this.sort.column === column && !this.sort.isDown };
     this.page = 0;
     this.arrange();
+    this.update();
   }
 
+  /** Puts all trials in order, once for every choice of it. */
   arrange() {
     const [, value, isNumber] = this.columns[this.sort.column];
-    const keys = new Map(this.found.map((at) => [at, value(at)]));
+    this.order = trials.number.map((_, at) => at);
+    const keys = this.order.map(value);
     const compare = isNumber ? (a, b) => (a === b ? 0 : a < b ? -1 : 1) : (a, b) => a.localeCompare(b, "en", { numeric: true });
     const sign = this.sort.isDown ? -1 : 1;
-    this.found.sort((a, b) => sign * compare(keys.get(a), keys.get(b)) || trials.number[a] - trials.number[b]);
+    this.order.sort((a, b) => sign * compare(keys[a], keys[b]) || trials.number[a] - trials.number[b]);
     this.head.forEach((cell, column) => {
       const isHere = column === this.sort.column;
       if (isHere) cell.setAttribute("aria-sort", this.sort.isDown ? "descending" : "ascending");
       else cell.removeAttribute("aria-sort");
     });
-    this.show();
   }
 
   show() {

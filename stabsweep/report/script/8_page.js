@@ -88,7 +88,7 @@ function start() {
     setAddress(null);
     if (found) await detail.cell(found);
     else detail.empty();
-    losses.plot.draw();
+    losses.mark();
     list.show();
   }
 
@@ -99,7 +99,7 @@ function start() {
     map.mark();
     await detail.trial(at);
     setAddress(at);
-    losses.plot.draw();
+    losses.mark();
     list.show();
   }
 

@@ -77,7 +77,8 @@ def render_page(
     body += [f'<p class="warn">{escaped(remark)}</p>' for remark in noted]
     body += answer(region, pick)
     body += ["</header>", *_explorer(region, png, headline)]
-    body += [f"<p><b>{escaped(word)}</b> {escaped(words)}</p>" for word, words in also]
+    noted = [f"<p><b>{escaped(word)}</b> {escaped(words)}</p>" for word, words in also]
+    body += ["<h2>What else is known</h2>", *noted] if noted else []
     body += _rows(region, pick)
     body += _legend(region, seconds)
     body += _trials(region)

@@ -122,7 +122,7 @@ class StabilityMap {
     if (data.rowAxis) plot.add("text", { class: "name", x: 0, y: 12 }, this.rowName());
     this.groups.forEach((group, number) => this.edge(plot, box, group, ...this.rowEnds(number)));
     this.star(plot);
-    this.ring = plot.add("rect", { class: "ring" });
+    this.rings = ["ring-halo", "ring"].map((kind) => plot.add("rect", { class: kind }));
     this.mark();
   }
 
@@ -272,14 +272,15 @@ class StabilityMap {
     const { focus } = state;
     const number = focus ? this.groups.indexOf(focus.group) : -1;
     if (number < 0) {
-      this.ring?.setAttribute("visibility", "hidden");
+      for (const ring of this.rings ?? []) ring.setAttribute("visibility", "hidden");
       this.readout.textContent = numTrials ? "Point at a cell, or use the arrow keys; Enter opens it." : "";
       return;
     }
     const [top, bottom] = this.rowEnds(number);
     const [x0, x1] = [this.x(focus.cell.low), this.x(focus.cell.high)];
     const box = { x: x0 - 1, y: top, width: Math.max(x1 - x0, 2) + 2, height: bottom - top, visibility: "visible" };
-    for (const [name, value] of Object.entries(box)) this.ring.setAttribute(name, value);
+    for (const ring of this.rings)
+      for (const [name, value] of Object.entries(box)) ring.setAttribute(name, value);
     this.readout.textContent = cellText(focus.group, focus.cell);
   }
 }

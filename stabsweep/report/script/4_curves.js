@@ -82,11 +82,7 @@ function curvePlot(host, name, lines, levels = []) {
       const ticks = isLog ? logTicks(from, to, 4) : linearTicks(from, to, 4);
       plot.axes(x, linearTicks(0, data.horizon, 4), y, ticks, tickText, (v) => v.toLocaleString("en"));
       plot.add("text", { class: "name", x: box.left - 44, y: 12 }, CURVE_LABELS[name]);
-      for (const level of levels)
-        if (level.at > from && level.at < to) {
-          plot.add("path", { class: "level", d: `M${box.left} ${y(level.at)}H${box.right}` });
-          plot.add("text", { class: "tick", x: box.right, y: y(level.at) - 3, "text-anchor": "end" }, level.text);
-        }
+      drawLevels(plot, levels.filter((level) => level.at > from && level.at < to), y, box.right, "end");
       const clamp = (value) => Math.min(Math.max(y(value), box.top), box.bottom);
       for (const line of lines) {
         let path = "", pen = "M";
@@ -112,6 +108,20 @@ function curvePlot(host, name, lines, levels = []) {
     },
     CURVE_LABELS[name],
   );
+}
+
+/** Level lines with their names; those that would lie over each other share a name. */
+function drawLevels(plot, levels, y, x, anchor) {
+  const { left, right } = plot.box;
+  const names = [];
+  for (const { at, text } of levels) {
+    plot.add("path", { class: "level", d: `M${left} ${y(at)}H${right}` });
+    const near = names.find((name) => Math.abs(name.y - y(at)) < 13);
+    if (near) near.text += `, ${text}`;
+    else names.push({ y: y(at), text });
+  }
+  for (const name of names)
+    plot.add("text", { class: "tick", x, y: name.y - 4, "text-anchor": anchor }, name.text);
 }
 
 function lossLevels() {

@@ -105,15 +105,11 @@ class Losses {
   /** What lies over the points: it changes with the row that is looked at, they do not. */
   mark() {
     const { plot, x, y } = this;
-    const { range, isLog, blind, initial } = data.losses;
+    const { range, isLog } = data.losses;
     const { box } = plot;
     const lane = box.top - 18;
     fill(plot.svg);
-    for (const [at, text] of [[blind, "knows nothing"], [initial, "untrained"]])
-      if (at !== null && at > range[0] && at < range[1]) {
-        plot.add("path", { class: "level", d: `M${box.left} ${y(at)}H${box.right}` });
-        plot.add("text", { class: "note", x: box.left + 6, y: y(at) - 5 }, text);
-      }
+    drawLevels(plot, lossLevels().filter(({ at }) => at > range[0] && at < range[1]), y, box.left + 6, "start");
     this.bands(plot, x, y, box);
     const ticks = logTicks(...data.lrRange, Math.max(Math.floor((box.right - box.left) / 70), 2));
     plot.axes(x, ticks, y, isLog ? logTicks(...range, 5) : linearTicks(...range, 5));
@@ -159,7 +155,7 @@ class Multiples {
   constructor(host) {
     this.host = host;
     const axis = axes.indexOf("optimizer");
-    const rules = hasParts && axis >= 0 ? [...new Set(data.rows.map((row) => row.parts[axis]))] : [null];
+    const rules = hasParts && axis >= 0 ? [...new Set(data.rows.map((row) => row.parts[axis]).reverse())] : [null];
     const some = seeds.length > 1 ? seeds.slice(0, 8) : [null];
     this.panels = rules.flatMap((rule) => some.map((seed) => ({ rule, seed, axis })));
     this.hidden = seeds.length - some.length;

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stabsweep.records import Record, Trace, Verdict
     from stabsweep.region import Region, find_region
     from stabsweep.rejudging import rejudge
+    from stabsweep.replay import find_replay
     from stabsweep.result import Result, load
     from stabsweep.sharpening import find_sharpening
     from stabsweep.space import Axis, Space
@@ -40,6 +41,7 @@ __all__ = [
     "compare",
     "find_pick",
     "find_region",
+    "find_replay",
     "find_sharpening",
     "judge",
     "load",
@@ -61,6 +63,7 @@ _HOMES = {
     "api": ["resume", "sweep"],
     "comparison": ["compare"],
     "rejudging": ["rejudge"],
+    "replay": ["find_replay"],
     "sharpening": ["find_sharpening"],
 }
 

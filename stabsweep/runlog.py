@@ -190,6 +190,7 @@ class Run:
         columns: its curves.
         layers: layer -> (M, 4): attempt, gradient norm, weight norm, update norm.
         logits: layer -> (M, 2): attempt, largest attention logit.
+        outputs: layer -> (M, 2): attempt, largest magnitude of its output; of a replay alone.
         scales: (M, 2): attempt, loss scale; empty without a scaler.
         summary: what became of it; empty while it runs, or where it was killed.
     """
@@ -199,6 +200,7 @@ class Run:
     columns: Columns
     layers: Mapping[str, Array] = field(default_factory=dict)
     logits: Mapping[str, Array] = field(default_factory=dict)
+    outputs: Mapping[str, Array] = field(default_factory=dict)
     scales: Array = field(default_factory=lambda: np.zeros((0, 2)))
     summary: Mapping[str, Any] = field(default_factory=dict)
 
@@ -243,7 +245,8 @@ def read_run(folder: str | Path) -> Run:
     layers, logits = ({name: np.array(rows) for name, rows in table.items()} for table in tables)
     summary = read_yaml(folder / SUMMARY) if (folder / SUMMARY).exists() else {}
     about = read_yaml(folder / ABOUT) if (folder / ABOUT).exists() else {}
-    return Run(folder, about, columns, layers, logits, np.array(scales).reshape(-1, 2), summary)
+    scales = np.array(scales).reshape(-1, 2)
+    return Run(folder, about, columns, layers, logits, scales=scales, summary=summary)
 
 
 def read_about(folder: Path) -> dict[str, Any]:

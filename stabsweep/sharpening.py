@@ -14,20 +14,18 @@ from typing import Any
 import numpy as np
 
 from stabsweep import report
-from stabsweep.api import DEFAULTS, asked
 from stabsweep.course import Course, Sharpness, find_course, peak_of
 from stabsweep.curvature import NUM_BATCHES, follow_curvature, line_formula
 from stabsweep.errors import BadInput
 from stabsweep.limits import check_count
 from stabsweep.numerals import duration, loss, rate, share
-from stabsweep.plan import Plan
-from stabsweep.progress import Progress, Watcher
-from stabsweep.records import Array, Record, Trial, Verdict
+from stabsweep.progress import Watcher
+from stabsweep.recorded import Recorded, other_end, record_of, title_of, watched
+from stabsweep.records import Array, Record, Verdict
 from stabsweep.region import Region
 from stabsweep.result import Result
 from stabsweep.target import one_line
 from stabsweep.theory import answer_row
-from stabsweep.verdict import judge
 
 NUM_POINTS = 20
 """Steps at which curvature is measured, by default. Ours: each takes some dozens of products of
@@ -70,9 +68,8 @@ class Sharpening:
 
     @property
     def title(self) -> str:
-        """Which trial it is: `sgd on mlp, trial 9 (lr 0.32, seed 1)`."""
-        record = self.record
-        return f"{self.subject}, trial {record.trial} (lr {rate(record.lr)}, seed {record.seed})"
+        """Which trial it is, see `title_of`."""
+        return title_of(self.subject, self.record)
 
     def summary(self) -> str:
         """The answer as text, as the command line prints it."""
@@ -169,27 +166,15 @@ def find_sharpening(
             or its model has more than `curvature.MAX_WEIGHTS` weights.
     """
     check_count("points", num_points, 2, MAX_POINTS)
-    record = _record(result.region, trial) if trial is not None else nearest(result)
-    cure = "call stabsweep.find_sharpening(result, model=..., task=...) with the same again"
-    given = {**DEFAULTS, **asked(result.config, cure, model=model, task=task)}
-    plan = Plan.make(given)
-    setup = plan.setup(record.point)
-    again = Trial(record.trial, record.point, record.seed)
-    steps = _steps(record, num_points)
-    line = line_formula(setup, again)
-    watcher = report.watcher(watcher) if isinstance(watcher, str) else watcher
     began = time.perf_counter()
-
-    def progress(num_done: int) -> Progress:
-        seconds = time.perf_counter() - began
-        left = seconds / num_done * (len(steps) - num_done) if num_done else None
-        return Progress(len(steps), num_done, seconds=seconds, eta_seconds=left, noun="point")
-
-    watcher.start(f"curvature of trial {record.trial} of {result.subject}", progress(0))
+    record = _followed(result.region, trial) if trial is not None else nearest(result)
+    again = Recorded.find(result, record, "find_sharpening", model, task)
+    setup, steps = again.setup, _steps(record, num_points)
+    line = line_formula(setup, again.trial)
+    title = f"curvature of trial {record.trial} of {result.subject}"
     try:
-        curves, points = follow_curvature(
-            setup, again, steps, record.steps, lambda num_done: watcher.update(progress(num_done))
-        )
+        with watched(watcher, title, len(steps), "point") as tell:
+            curves, points = follow_curvature(setup, again.trial, steps, record.steps, tell)
     except BadInput:
         raise
     except (RuntimeError, NotImplementedError, TypeError, ValueError, MemoryError) as error:
@@ -197,12 +182,9 @@ def find_sharpening(
             f"trial {record.trial} cannot be trained again, or its loss cannot be differentiated "
             f"twice: {one_line(error)}"
         ) from error
-    finally:
-        watcher.stop()
     if not points:
         raise BadInput(f"the curvature of trial {record.trial} is not finite at any step")
-    found = judge(record.with_curves(curves, int(setup.number(again, "warmup_steps"))))
-    verdict = record.verdict if found.provisional else found.verdict
+    verdict = again.settled(again.judged(curves))
     notes = _notes(record, verdict, curves, setup.batch_size >= setup.task.num_examples)
     seconds = time.perf_counter() - began
     return Sharpening(
@@ -231,13 +213,8 @@ def nearest(result: Result) -> Record:
     )
 
 
-def _record(region: Region, trial: int) -> Record:
-    numbers = [record.trial for record in region.records]
-    check_count("trial", trial, low=0)
-    if trial not in numbers:
-        known = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
-        raise BadInput(f"trial={trial} is not among those that have ended: {known}")
-    record = region.records[numbers.index(trial)]
+def _followed(region: Region, trial: int) -> Record:
+    record = record_of(region, trial)
     if record.state == "failed":
         raise BadInput(f"trial={trial} ended in an error ({record.error}): choose another")
     if not _is_finite(record):
@@ -258,10 +235,7 @@ def _steps(record: Record, num_points: int) -> list[int]:
 
 def _notes(record: Record, verdict: Verdict, curves: Array, is_full_batch: bool) -> Iterable[str]:
     """What a reader should know before a conclusion."""
-    both = (verdict, record.verdict)
-    if all(word.is_judged for word in both) and verdict.is_stable != record.verdict.is_stable:
-        now, then = (word.label.replace("_", " ") for word in both)
-        yield f"This time the trial was {now}, in the sweep {then}: at the edge rounding decides."
+    yield from other_end(verdict, record)
     if not is_full_batch:
         yield (
             f"Measured on the mean loss of {NUM_BATCHES} batches, trained on one after the other: "

@@ -20,6 +20,7 @@ VERBS: Mapping[str, str] = {
     "env": "_env",
     "judge": "_results",
     "pick": "_results",
+    "replay": "_results",
     "report": "_results",
     "resume": "_results",
     "train": "_train",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from stabsweep.cli._words import (
     FORMATS,
@@ -132,8 +134,26 @@ def curvature(words: Sequence[str]) -> int:
     found = find_sharpening(
         load(folder), trial, num_points=points or NUM_POINTS, watcher=options["progress"]
     )
+    return _saved(found, folder, options["format"])
+
+
+def replay(words: Sequence[str]) -> int:
+    """Trains one trial again and finds where it broke first."""
+    own = {"trial": "", "steps": "", "progress": "auto", "format": "text"}
+    (folder,), options = read_words("replay DIR", words, own)
+    check_format(options["format"], FORMATS)
+    trial, steps = (whole(key, options[key]) for key in ("trial", "steps"))
+    from stabsweep.replay import find_replay
+    from stabsweep.result import load
+
+    found = find_replay(load(folder), trial, steps=steps, watcher=options["progress"])
+    return _saved(found, folder, options["format"])
+
+
+def _saved(found: Any, folder: Path, form: str) -> int:
+    """Saves an answer into the folder of its sweep, and prints it."""
     paths = found.save(folder)
-    print_answer(found, options["format"])
-    if options["format"] == "text":
+    print_answer(found, form)
+    if form == "text":
         print(f"{'Files':9}{folder}/ {' '.join(path.name for path in paths)}")
     return OK

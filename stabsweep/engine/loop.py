@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +27,9 @@ from stabsweep.records import CURVES, Trial
 INITIAL_SCALE = 2.0**16
 """What `torch.amp.GradScaler` begins with; it halves at every overflow."""
 
+Look: TypeAlias = Callable[[Tensor, Any, Mapping[str, nn.Parameter]], None]
+"""What is shown of a step: loss, batch, and the parameters by name, with their gradients."""
+
 
 class Loop(Engine):
     """A training loop as anybody would write it: `backward`, clip, a `torch.optim` step.
@@ -37,6 +41,8 @@ class Loop(Engine):
     Attributes:
         module: the model of the trial that was admitted last, as it stands now.
         optimizer: what trains it, with its memory.
+        look: called in every step once its gradients are there, unscaled, and before they are
+            clipped; it must change nothing.
     """
 
     name = "loop"
@@ -45,6 +51,7 @@ class Loop(Engine):
         super().__init__(setup, capacity=1)
         self._starts = Starts(setup)
         self._trial: Trial | None = None
+        self.look: Look = lambda loss, batch, named: None
 
     @property
     def trials(self) -> Sequence[Trial]:
@@ -120,11 +127,13 @@ class Loop(Engine):
         """One optimizer update; loss, gradient norm, clip coefficient, update ratio."""
         setup, scaler = self.setup, self._scaler
         self.optimizer.zero_grad()
-        loss = setup.loss(self.module, setup.task.batch(index_B.to(setup.device)))
+        batch = setup.task.batch(index_B.to(setup.device))
+        loss = setup.loss(self.module, batch)
         scaler.scale(loss).backward()
         grads = self._gradients()
         # Once, and before the norm: a norm of scaled gradients would always be clipped.
         scaler.unscale_(self.optimizer)
+        self.look(loss.detach(), batch, self._named)
         total = l2_norm(torch.stack([l2_norm(grad) for grad in grads]))
         coefficient = self._clipper.clip_(self._named, total)
         for group, share in zip(self.optimizer.param_groups, self._shares, strict=True):

@@ -132,7 +132,7 @@ def draw_run(info: RunInfo) -> Figure:
             _draw_heat(sheet, heat)
         last = sheet.panels[-1]
         last.tick_params(labelbottom=True)
-        last.set_xlabel("attempt")
+        last.set_xlabel(info.noun)
         figure.text(
             0.14 / WIDTH_INCHES, 0.16 / height, _key(info), fontsize="small", color=MUTED,
             va="center", parse_math=False,
@@ -150,6 +150,7 @@ def _key(info: RunInfo) -> str:
         parts += ["grey dots: skipped or undone"] if info.undone else ["grey dots: skipped"]
     parts += ["\u25b2 off the scale"] if any(panel.above for panel in info.panels) else []
     parts += ["strip: clipped steps"] if info.clip else []
+    parts += ["wide grey: in the sweep"] if any(p.before for p in info.panels) else []
     return "   ".join(parts)
 
 
@@ -205,6 +206,9 @@ def _draw_panel(sheet: _Sheet, panel: Panel) -> None:
         aside.attempts, np.clip(aside.values, low, high), ls="none", marker=".", ms=4,
         color="#9A9A9A", zorder=2, rasterized=len(aside.attempts) > MAX_MARKS,
     )  # fmt: skip
+    if panel.before is not None:
+        values = np.clip(np.array(panel.before.values, float), low, high)
+        axes.plot(panel.before.attempts, values, color=FAINT, lw=4.5, zorder=1.5)
     for number, line in enumerate(panel.lines):
         colour = LINE
         if len(panel.lines) > 1:

@@ -59,6 +59,7 @@ class Panel:
         levels: values to compare with, and their words.
         note: what else is said of it, in a line.
         is_stepped: whether it keeps its value from attempt to attempt.
+        before: the same curve of an earlier time, to compare with; None without one.
     """
 
     key: str
@@ -70,6 +71,7 @@ class Panel:
     levels: tuple[tuple[float, str], ...] = ()
     note: str = ""
     is_stepped: bool = False
+    before: Line | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class RunInfo:
         panels: the curves, from top to bottom.
         clip: where clipping engaged; None where nothing was clipped.
         heats: the heat maps of the layers.
+        noun: what is counted along the axis.
     """
 
     title: str
@@ -108,6 +111,7 @@ class RunInfo:
     panels: tuple[Panel, ...]
     clip: ClipInfo | None
     heats: tuple[HeatInfo, ...]
+    noun: str = "attempt"
 
 
 def run_info(run: Run, judged: Judgement | None) -> RunInfo:
@@ -169,7 +173,7 @@ def _undone(run: Run, attempts: Array, path: Array) -> tuple[tuple[int, int], ..
     return tuple(found)
 
 
-def _line(attempts: Array, values: Array, breaks: tuple[tuple[int, int], ...] = ()) -> Line:
+def line_of(attempts: Array, values: Array, breaks: tuple[tuple[int, int], ...] = ()) -> Line:
     """A curve as it is drawn: thinned, broken where it has no number and where much was undone."""
     values = np.where(np.isfinite(values), values, np.nan)
     rows, kept = thinned(values, MAX_POINTS)
@@ -213,7 +217,7 @@ def _curve(
     above = np.sort(inside[np.isfinite(values[inside]) & (values[inside] > ends[1])])
     rows, kept = thinned(values[beside], MAX_POINTS)
     aside = Line(tuple(attempts[beside][rows].tolist()), tuple(kept.tolist()))
-    line = _line(attempts[path], main, undone)
+    line = line_of(attempts[path], main, undone)
     return Panel(key, title, (line,), aside, ends, tuple(attempts[above].tolist()))
 
 
@@ -283,7 +287,7 @@ def _logits(run: Run) -> list[Panel]:
         return []
     lines = []
     for name, table in tables.items():
-        line = _line(table[:, 0], table[:, 1])
+        line = line_of(table[:, 0], table[:, 1])
         lines.append(Line(line.attempts, line.values, name))
     known = np.concatenate([table[:, 1] for table in tables.values()])
     known = known[np.isfinite(known)]
@@ -310,5 +314,5 @@ def _scale(run: Run) -> list[Panel]:
     is_moving = len(known) and known.max() > known.min()
     ends = axis_ends(known.tolist() or [1.0], bool(is_moving))
     note = f"from {rate(values[0])} to {rate(values[-1])}"
-    line = _line(attempts, values)
+    line = line_of(attempts, values)
     return [Panel("scale", "Loss\nscale", (line,), Line((), ()), ends, note=note, is_stepped=True)]

@@ -40,6 +40,10 @@ EVENTS: Mapping[str, EventStyle] = {
         "not finite", "x", _BAD,
         "Look at that batch. If others do the same, lower the rate or lengthen the warmup.",
     ),
+    "runaway": EventStyle(
+        "ran away", "^", _BAD,
+        "Lower the rate, or look at that layer: it went first.",
+    ),
     "overflow": EventStyle(
         "overflow", "v", _BAD,
         "None now and then: that is how a scaler finds its scale. If they go on, use bfloat16.",

@@ -106,7 +106,10 @@ def group_names(names: Sequence[str], most: int = MAX_ROWS) -> dict[str, list[st
 
 
 def heat_infos(run: Run) -> list[HeatInfo]:
-    """Gradient norm and update over weights of every layer; none where no layer was looked at."""
+    """Gradient norm and update over weights of every layer; none where no layer was looked at.
+
+    Of a replay the size of the outputs as well.
+    """
     if not run.layers:
         return []
     attempts = np.unique(np.concatenate([table[:, 0] for table in run.layers.values()]))
@@ -129,7 +132,23 @@ def heat_infos(run: Run) -> list[HeatInfo]:
         rows = [_row(whole, seen & ~(ratio & is_still), ratio) for whole, seen in stacks]
         values, bad = zip(*rows, strict=True)
         maps.append(_heat(title, shown, attempts, np.array(values), np.array(bad), len(run.layers)))
-    return maps
+    return maps + ([_output_heat(run, attempts)] if run.outputs else [])
+
+
+def _output_heat(run: Run, attempts: Array) -> HeatInfo:
+    """The largest output of every layer that was seen to have one."""
+    groups = group_names([name for name in run.layers if name in run.outputs])
+    values = np.full((len(groups), len(attempts)), np.nan)
+    bad = np.zeros(values.shape, bool)
+    for row, names in enumerate(groups.values()):
+        for name in names:
+            table = run.outputs[name]
+            at = np.searchsorted(attempts, table[:, 0])
+            values[row, at] = np.fmax(values[row, at], table[:, 1])
+            bad[row, at] |= ~np.isfinite(table[:, 1])
+    values[bad] = np.nan
+    shown = tuple(clean(name) or "model" for name in groups)
+    return _heat("Largest output by layer", shown, attempts, values, bad, len(run.outputs))
 
 
 def moved_at(run: Run) -> Array:

@@ -86,13 +86,10 @@ def record_of(region: Region, trial: int) -> Record:
     return region.records[numbers.index(trial)]
 
 
-def other_end(verdict: Verdict, record: Record) -> list[str]:
-    """A sentence on a trial that was stable this time and not in the sweep, or the other way."""
-    both = (verdict, record.verdict)
-    if any(not word.is_judged for word in both) or verdict.is_stable == record.verdict.is_stable:
-        return []
-    now, then = (word.label.replace("_", " ") for word in both)
-    return [f"This time the trial was {now}, in the sweep {then}: at the edge rounding decides."]
+def other_end(verdict: Verdict, record: Record) -> str:
+    """A sentence on a trial whose verdict was another one in the sweep."""
+    now, then = (word.label.replace("_", " ") for word in (verdict, record.verdict))
+    return f"This time the trial was {now}, in the sweep {then}: at the edge rounding decides."
 
 
 @contextmanager

@@ -235,7 +235,9 @@ def _steps(record: Record, num_points: int) -> list[int]:
 
 def _notes(record: Record, verdict: Verdict, curves: Array, is_full_batch: bool) -> Iterable[str]:
     """What a reader should know before a conclusion."""
-    yield from other_end(verdict, record)
+    both = (verdict, record.verdict)
+    if all(word.is_judged for word in both) and verdict.is_stable != record.verdict.is_stable:
+        yield other_end(verdict, record)
     if not is_full_batch:
         yield (
             f"Measured on the mean loss of {NUM_BATCHES} batches, trained on one after the other: "

@@ -11,8 +11,9 @@ import numpy as np
 from stabsweep.guard.cause import GROWTH
 from stabsweep.records import Array
 
-WINDOW = 5
-"""Steps whose median is a level. Ours: one batch is no level."""
+WINDOW = 64
+"""Steps whose median is a level, as for the early warnings: what grows while it learns, as the
+output of a classifier does, takes its level with it."""
 
 KINDS = ("gradient", "weights", "output")
 """What is looked at: the norm of the gradient before clipping, that of the weights, and the largest
@@ -26,12 +27,12 @@ class Runaway:
     Attributes:
         layer: the module that owns the parameters.
         kind: one of `KINDS`.
-        low: its level before: the lowest median of five steps until then.
-        high: its largest finite value since it ran away, or of all steps.
+        low: its level before it grew.
+        high: its largest finite value while it was away, or where it had grown most.
         high_step: where that was.
-        factor: the largest value over the level before it; infinite for what was not finite.
-        step: since when it was more than ten times the level; None where it never was.
-        back_step: where it was no longer so; None where it stayed away.
+        factor: its largest value over that level; infinite for what was not finite.
+        step: since when it was more than ten times its level; None where it never was.
+        back_step: where it was back below that; None where it stayed away.
         begins: its value at `step` over the level.
     """
 
@@ -54,11 +55,11 @@ class Runaway:
 def find_runaways(tables: Mapping[str, Array]) -> list[Runaway]:
     """All quantities of all layers: those that ran away, the first of them first, then by growth.
 
-    A quantity has run away while it is more than ten times its level before. Read is the time
-    around its largest value, so that what came back in between, as a gradient does that one hard
-    batch throws up, is no beginning. It misleads where all run away within a step or two: then the
-    first is the one that grew most, and no cause. And it knows nothing of a layer that was never
-    called.
+    The level is the median of the last steps. A quantity has run away when it is more than ten
+    times its level, and is back when it is no more so; of several times the one counts in which it
+    grew most, so that one hard batch is no beginning. It misleads where all run away within a step
+    or two: then the first is the one that grew most, and no cause. And it knows nothing of a layer
+    that was never called.
 
     Args:
         tables: layer -> (T, 3), a row a step, in the order of `KINDS`; NaN where nothing was seen,
@@ -84,41 +85,51 @@ def _runaway(layer: str, kind: str, seen: Array) -> Runaway | None:
     values = seen[steps]
     if not len(values):
         return None
-    level = _levels(values)
-    # Before the first level nothing can have grown, unless it was not finite at once.
-    factor = np.where(np.isinf(values), np.inf, np.nan_to_num(values / level, nan=0.0))
+    level, factor, away = _read(values)
     peak = int(np.argmax(factor))
     if not factor[peak] > 0:
         return None
-    calm = np.flatnonzero(factor <= GROWTH)
-    before, after = calm[calm < peak], calm[calm > peak]
-    first = int(before[-1]) + 1 if len(before) else 0
-    away = np.where(np.isfinite(values), values, -1.0)[first : after[0] if len(after) else None]
-    is_away = factor[peak] > GROWTH
-    high = (
-        (first + int(away.argmax()) if away.max() >= 0 else max(first - 1, 0)) if is_away else peak
+    first, stop = peak, None
+    if is_away := bool(away[peak]):
+        calm = np.flatnonzero(~away)
+        first = int(calm[calm < peak].max(initial=-1)) + 1
+        stop = int(calm[calm > peak].min(initial=len(values)))
+    part = (
+        np.where(np.isfinite(values), values, -math.inf)[first:stop] if is_away else values[[peak]]
     )
+    # What was not finite at once has its last finite value before.
+    high = first + int(part.argmax()) if part.max() > -math.inf else max(first - 1, 0)
     return Runaway(
         layer,
         kind,
-        float(level[first if is_away else peak]),
+        float(level[first]),
         float(values[high]),
         int(steps[high]),
         float(factor[peak]),
         int(steps[first]) if is_away else None,
-        int(steps[after[0]]) if is_away and len(after) else None,
+        int(steps[stop]) if stop is not None and stop < len(values) else None,
         float(factor[first]) if is_away else math.nan,
     )
 
 
-def _levels(values: Array) -> Array:
-    """(T,) the level before each step: NaN while there is none."""
-    level, lowest = np.full(len(values), math.nan), math.inf
-    for step in range(1, len(values)):
-        last = values[max(step - WINDOW, 0) : step]
-        last = last[np.isfinite(last)]
-        median = float(np.median(last)) if len(last) else 0.0
-        # A layer that gets nothing yet, as behind one that starts at zero, has no level.
-        lowest = min(lowest, median) if median > 0 else lowest
-        level[step] = lowest if math.isfinite(lowest) else math.nan
-    return level
+def _read(values: Array) -> tuple[Array, Array, Array]:
+    """(T,) the level before each step, each value over it, and whether it had run away.
+
+    While it is away its level is that which it had before.
+    """
+    level, factor = np.full(len(values), math.nan), np.zeros(len(values))
+    away = np.zeros(len(values), bool)
+    for step, value in enumerate(values):
+        if step and away[step - 1]:
+            level[step] = level[step - 1]
+        else:
+            last = values[max(step - WINDOW, 0) : step]
+            # A layer that gets nothing yet, as behind one that starts at zero, has no level.
+            last = last[np.isfinite(last) & (last > 0)]
+            level[step] = float(np.median(last)) if len(last) else math.nan
+        if math.isinf(value):
+            factor[step] = math.inf
+        elif not math.isnan(level[step]):
+            factor[step] = value / level[step]
+        away[step] = factor[step] > GROWTH
+    return level, factor, away

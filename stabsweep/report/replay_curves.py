@@ -33,7 +33,10 @@ def replay_info(
     if stored is not None:
         kept = stored[:, : len(run.columns)]
         panels = tuple(_beside(panel, kept) for panel in panels)
-    return replace(info, title=title, remarks=tuple(remarks), panels=panels, noun="step")
+    # That it ends with what was not finite is a matter of course here.
+    lanes = {kind: where for kind, where in info.lanes.items() if kind != "stopped"}
+    more = {"title": title, "remarks": tuple(remarks), "panels": panels, "lanes": lanes}
+    return replace(info, **more, noun="step")
 
 
 def _beside(panel: Panel, stored: Array) -> Panel:

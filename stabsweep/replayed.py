@@ -200,7 +200,8 @@ class Replay:
 
     def plot(self) -> Any:
         """The picture as a matplotlib figure: curves beside those of the sweep, and layers."""
-        remarks = [str(self.diagnosis.cause.value)] if self.diagnosis else [self.judgement.reason]
+        remarks = [self.diagnosis.cause.value if self.diagnosis else self.judgement.reason]
+        remarks += [message for _, _, message in self.warnings[:1]]
         remarks += [self.agreement.sentence] if self.agreement else []
         title = f"{self.title}: {self.sentence}"
         info = report.replay_info(self.run, self.judgement, self.stored, title, remarks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,19 +68,17 @@ class CloseLook:
         """The look in numbers, from the vector that `measure` returned."""
         count = len(self._layers)
         columns = [numbers[i * count : (i + 1) * count] for i in range(4)]
-        # Norms of norms, without the overflow of a square.
-        norms: dict[str, list[float]] = {}
-        parts: dict[str, list[float]] = {}
+        sums: dict[str, list[float]] = {}
         for layer, grad, weight, update, share, size in zip(
             self._layers, *columns, self._sizes, strict=True
         ):
-            row = norms.setdefault(layer, [0.0] * 3)
-            row[:] = map(math.hypot, row, (grad, weight, update))
-            part = parts.setdefault(layer, [0.0] * 2)
-            part[:] = part[0] + share * size, part[1] + size
-        layers = {name: (row[0], row[1], row[2]) for name, row in norms.items()}
-        unmoved = {name: part[0] / part[1] for name, part in parts.items() if part[1]}
-        weight, update = (math.hypot(*(row[n] for row in norms.values())) for n in (1, 2))
+            row = sums.setdefault(layer, [0.0] * 5)
+            for place, value in enumerate((grad**2, weight**2, update**2, share * size, size)):
+                row[place] += value
+        layers = {name: (row[0] ** 0.5, row[1] ** 0.5, row[2] ** 0.5) for name, row in sums.items()}
+        unmoved = {name: row[3] / row[4] for name, row in sums.items() if row[4]}
+        weight = sum(row[1] for row in sums.values()) ** 0.5
+        update = sum(row[2] for row in sums.values()) ** 0.5
         return Seen(layers, unmoved, update / weight if weight else 0.0)
 
 

@@ -36,7 +36,7 @@ class Thresholds:
             the best of some dozens of windows lies two or three below their mean by luck alone.
         learned: part of |base| by which best must lie below base. Ours: 5 %; ln 10 -> 2.19 is the
             least that one would call learning.
-        lost: part of the gain whose loss is `degraded`. Ours (design: 0.3 of blind - best).
+        lost: part of the gain whose loss is `degraded`. Ours: less is lost and found again.
         lost_all: part of the gain whose loss is `collapsed`. Ours: nine tenths is back at base.
         above: part of the scale by which the final loss lies above start beyond doubt. Ours: 10 %,
             several times the error of a median over a few batches.

@@ -15,7 +15,16 @@ from stabsweep.records import Value
 
 @dataclass(frozen=True)
 class Limit:
-    """What a hyperparameter may be: its least and greatest value, and whether they count."""
+    """What a hyperparameter may be.
+
+    Attributes:
+        low, high: its least and greatest value.
+        low_is_open, high_is_open: whether that value itself is left out.
+        integer: whether only whole numbers count.
+        optional: whether null switches it off.
+        about: what it is, in a few words; those that have a key in `conf/config.yaml` are explained
+            there.
+    """
 
     low: float = -math.inf
     high: float = math.inf
@@ -23,6 +32,7 @@ class Limit:
     high_is_open: bool = False
     integer: bool = False
     optional: bool = False
+    about: str = ""
 
     def allows(self, value: float) -> bool:
         """Whether a finite value lies within the limit."""
@@ -46,23 +56,35 @@ LARGE, SMALL = 1e38, 1e-38
 """What float32 holds, rounded; zero aside, every hyperparameter lies between them."""
 
 LIMITS: Mapping[str, Limit] = {
-    "lr": Limit(0, low_is_open=True),
+    "lr": Limit(0, low_is_open=True, about="peak learning rate"),
     "warmup_steps": Limit(0, integer=True),
     "clip_norm": Limit(0, low_is_open=True, optional=True),
-    "clip_value": Limit(0, low_is_open=True),
-    "clip_factor": Limit(0, low_is_open=True),
-    "clip_percentile": Limit(0, 100, low_is_open=True, high_is_open=True),
-    "clip_z": Limit(0, low_is_open=True),
-    "clip_alpha": Limit(0, 1, low_is_open=True, high_is_open=True),
+    "clip_value": Limit(0, low_is_open=True, about="largest entry of a gradient"),
+    "clip_factor": Limit(
+        0, low_is_open=True, about="largest gradient norm of a unit, in norms of its weights"
+    ),
+    "clip_percentile": Limit(
+        0, 100, low_is_open=True, high_is_open=True, about="of the norms so far: the limit"
+    ),
+    "clip_z": Limit(0, low_is_open=True, about="deviations above the mean norm: the limit"),
+    "clip_alpha": Limit(
+        0,
+        1,
+        low_is_open=True,
+        high_is_open=True,
+        about="how slowly mean and variance of the norm follow",
+    ),
     "init_gain": Limit(0, low_is_open=True),
-    "momentum": Limit(0, 1, high_is_open=True),
-    "dampening": Limit(0, 1),
-    "beta1": Limit(0, 1, high_is_open=True),
-    "beta2": Limit(0, 1, high_is_open=True),
-    "alpha": Limit(0, 1, high_is_open=True),
-    "momentum_decay": Limit(0),
-    "eps": Limit(0),
-    "weight_decay": Limit(0),
+    "momentum": Limit(0, 1, high_is_open=True, about="share of the last update in the next"),
+    "dampening": Limit(0, 1, about="share of the gradient that does not enter the momentum"),
+    "beta1": Limit(0, 1, high_is_open=True, about="memory of the gradient"),
+    "beta2": Limit(
+        0, 1, high_is_open=True, about="memory of its square (lion: of its one momentum)"
+    ),
+    "alpha": Limit(0, 1, high_is_open=True, about="memory of the squared gradient"),
+    "momentum_decay": Limit(0, about="how fast beta1 rises to its value"),
+    "eps": Limit(0, about="added to the root of the second moment"),
+    "weight_decay": Limit(0, about="pull on the weights, in their own size"),
     "batch_size": Limit(1, integer=True),
 }
 """Every numeric hyperparameter that can be an axis, with what it may be."""

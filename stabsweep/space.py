@@ -33,8 +33,9 @@ class Axis:
         low, high: ends of the range, both included; None when `values` is given.
         scale: `log` or `linear`: how the range is divided.
         values: the values of the axis, in order; numbers are sorted, `None` (off) comes last.
-        to: what the axis feeds when it is no hyperparameter of its own: one of `ARGUMENTS`, whose
-            argument it then names, or one of `RATES`, a colon, and a pattern of parameter names.
+        to: what the axis feeds when it is no hyperparameter of its own: `model`, `task` or
+            `optimizer`, whose argument it then names; or `lr:PATTERN` or `lr_scale:PATTERN`, with a
+            pattern of parameter names.
     """
 
     name: str

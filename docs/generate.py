@@ -220,15 +220,23 @@ def flat(given: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{key}={value}"
 
 
-def config_page() -> str:
-    config = (CONF / "config.yaml").read_text(encoding="utf-8").split("\nhydra:")[0]
-    top = {line.key: line for line in lines(config) if line.key in Schema.__dataclass_fields__}
+def config_text() -> str:
+    """`conf/config.yaml` without what it tells Hydra."""
+    return (CONF / "config.yaml").read_text(encoding="utf-8").split("\nhydra:")[0]
+
+
+def top_keys() -> list[Key]:
+    """The keys that stand in no group."""
     kinds = {"Any": "", "int": "whole number", "float": "number", "str": "", "bool": "switch"}
     keys = [
-        described(key, line, NAMES.get(key, ()), kinds[Schema.__annotations__[key]])
-        for key, line in top.items()
+        described(line.key, line, NAMES.get(line.key, ()), kinds[Schema.__annotations__[line.key]])
+        for line in lines(config_text())
     ]
-    keys = [replace(key, kind="number, list") if key.name == "seeds" else key for key in keys]
+    return [replace(key, kind="number, list") if key.name == "seeds" else key for key in keys]
+
+
+def config_page() -> str:
+    config, keys = config_text(), top_keys()
     parts = [
         "# Every key of the configuration",
         NOTICE,
@@ -251,8 +259,8 @@ def config_page() -> str:
             head.append("what it sets besides")
             body = [[*row, changed_by(choice)] for row, choice in zip(body, choices, strict=True)]
         parts.append(markdown(head, body))
-        if keys := keys_of(group):
-            parts.append(table(keys))
+        if own := keys_of(group):
+            parts.append(table(own))
     parts += [
         "## `space=`",
         "Default: `lr_warmup`. A model may set other ends of the range of `lr`.",
@@ -276,7 +284,7 @@ def config_page() -> str:
     ]
     parts.append(markdown(["key", "what it is"], attributes(Axis, skip=("name",))))
     parts.append("These can be axes without `to:`, besides the numbers of [clippers](clippers.md):")
-    about = {key: line.comment.split("; ")[0] for key, line in top.items()}
+    about = {key.name: key.about.split("; ")[0] for key in keys}
     numbers = [
         [f"`{name}`", bounds(limit), limit.about or about[name]]
         for name, limit in LIMITS.items()

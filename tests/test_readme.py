@@ -1,7 +1,7 @@
 """The README and the pages in docs keep their promises: Python runs, pictures and links exist.
 
 Python blocks of a page run in order, in one namespace, in an empty folder. Keep them small there;
-what a reader should not wait for goes into an `sh` block.
+what a reader should not wait for goes into an `sh` block, whose commands `tests/test_docs.py` runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from typing import NamedTuple
 import pytest
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
+PAGES = [
+    README,
+    *sorted((README.parent / "docs").glob("*.md")),
+    *sorted((README.parent / "results" / "gallery").glob("*.md")),
+]
 TEST_MARK = "<!-- ci: test -->"
 
 
@@ -58,6 +62,17 @@ def test_links_and_pictures_exist(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_link_into_a_page_finds_its_heading(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    for target, anchor in links:
+        text = (page.parent / target if target else page).read_text(encoding="utf-8")
+        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        # As GitHub makes them.
+        slugs = {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
+        assert anchor in slugs, f"{target} has no heading {anchor}"
 
 
 def test_ci_finds_the_one_test_command() -> None:

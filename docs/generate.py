@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -350,12 +351,12 @@ def verdicts_page() -> str:
         "says nothing about the\nlearning rate.",
         markdown(["verdict", "what happened", "stable"], rows),
         "## How a curve is judged",
-        joined(before),
+        prose(before),
         truth,
-        joined(after.split("\n\nArgs:")[0]),
+        prose(after.split("\n\nArgs:")[0]),
         "## The thresholds",
-        joined(words[0]),
-        joined(words[1]),
+        prose(words[0]),
+        prose(words[1]),
         "Another threshold, on curves that are there: `stabsweep judge DIR learned=0.1` tells what "
         "would change.",
         markdown(["threshold", "default", "what it is, and why"], limits),
@@ -371,7 +372,13 @@ def attributes(cls: type, skip: Sequence[str] = ()) -> list[list[str]]:
 
 
 def joined(text: str) -> str:
-    return "\n\n".join(" ".join(part.split()) for part in text.strip().split("\n\n"))
+    """A text without its line breaks, for a cell of a table."""
+    return " ".join(text.split())
+
+
+def prose(text: str) -> str:
+    """Paragraphs, as wide as those of the other pages."""
+    return "\n\n".join(textwrap.fill(joined(part), 118) for part in text.split("\n\n"))
 
 
 # ------------------------------------------------------------------------------ tables

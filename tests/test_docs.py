@@ -148,7 +148,11 @@ def commands() -> list[Command]:
     found: dict[tuple[str, ...], Command] = {}
     for page in PAGES:
         for block in blocks(page.read_text(encoding="utf-8")):
-            for line in block.text.splitlines() if block.language in ("sh", "yaml") else ():
+            for line in (
+                block.text.replace("\\\n", " ").splitlines()
+                if block.language in ("sh", "yaml")
+                else ()
+            ):
                 line = re.sub(r"(^|\s)#.*", "", line).strip()
                 for typed in re.findall(BEGINS + WORDS, line):
                     words = tuple(shlex.split(typed))

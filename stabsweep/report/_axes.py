@@ -6,20 +6,38 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import matplotlib
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.markers import TICKDOWN
+from matplotlib.ticker import NullLocator
 
 from stabsweep.numerals import rate
 from stabsweep.report.style import FAINT, INK, LOSS_COLOURS, MUTED, PAPER
+
+FONT_SIZE = 11.5
+"""Points of a text in the sweep's picture, in which every other size here is thought."""
 
 LOSS_MAP = LinearSegmentedColormap.from_list("stabsweep_loss", LOSS_COLOURS)
 """The colour map of final losses, from the best to the blind loss."""
 
 
+def points(size: float) -> float:
+    """A length in points that shrinks with the text, so that a paper's figure looks the same."""
+    return size * matplotlib.rcParams["font.size"] / FONT_SIZE
+
+
+def size_points(axes: Axes) -> tuple[float, float]:
+    """Width and height of a panel in points; a guess until the figure has been laid out."""
+    scale = 72 / axes.figure.dpi
+    width, height = axes.bbox.width * scale, axes.bbox.height * scale
+    return float(width), float(height)
+
+
 def halo(width: float = 3.0) -> list[Any]:
     """A white rim, so that a line or a text can be read on any colour."""
-    return [patheffects.withStroke(linewidth=width, foreground=PAPER)]
+    return [patheffects.withStroke(linewidth=points(width), foreground=PAPER)]
 
 
 def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -46,8 +64,13 @@ def lr_axis(axes: Axes, low: float, high: float, most: int = 6) -> None:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
     minor = [m * 10.0**e for e in decades for m in range(1, 10)]
     short = math.log10(high / low) < 12
-    axes.set_xticks([m for m in minor if short and low <= m <= high and m not in ticks], minor=True)
-    axes.set_xticklabels([], minor=True)
+    minor = [m for m in minor if short and low <= m <= high and m not in ticks]
+    axes.xaxis.set_minor_locator(NullLocator())
+    # One line for all small ticks: as ticks each is measured and drawn on its own.
+    axes.plot(
+        minor, [0] * len(minor), ls="none", marker=TICKDOWN, ms=points(2.3), mew=points(0.6),
+        color=MUTED, transform=axes.get_xaxis_transform(), clip_on=False, zorder=2.4,
+    )[0].set_in_layout(False)  # fmt: skip
 
 
 def tick_text(value: float) -> str:
@@ -95,7 +118,8 @@ def dress(axes: Axes, title: str = "") -> None:
     """The common look: thin frame, quiet ticks, a title at the left."""
     for side, spine in axes.spines.items():
         spine.set_color(MUTED if side in ("left", "bottom") else FAINT)
-        spine.set_linewidth(0.8)
-    axes.tick_params(colors=MUTED, labelcolor=INK, width=0.8)
+        spine.set_linewidth(points(0.8))
+    axes.tick_params(colors=MUTED, labelcolor=INK, width=points(0.8))
     if title:
-        axes.set_title(title, loc="left", fontweight="bold", parse_math=False)
+        # A height that is given is not looked for: nothing stands above a panel but its title.
+        axes.set_title(title, loc="left", fontweight="bold", y=1.0, parse_math=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.transforms import blended_transform_factory
 
-from stabsweep.report._axes import dress, halo, loss_axis, lr_axis
+from stabsweep.report._axes import dress, halo, loss_axis, lr_axis, points
 from stabsweep.report.loss_curves import LossInfo, LossLine
 from stabsweep.report.style import INK, MUTED, PAPER
 
@@ -22,6 +23,9 @@ LANE = 0.13
 """Share of the panel's height that the "not finite" lane takes."""
 
 OTHERS = "#C4C4C4"
+
+MAX_VECTOR_MARKS = 400
+"""Above this many crosses of a row an SVG would grow too large: they are an image in it."""
 
 ROW_COLOURS = LinearSegmentedColormap.from_list(
     "stabsweep_rows", ["#3B0F6F", "#8C2981", "#DE4968", "#FE9F6D"]
@@ -45,12 +49,14 @@ def draw_losses(axes: Axes, info: LossInfo) -> None:
     order = sorted(range(len(info.lines)), key=lambda n: info.lines[n].is_main)
     for number in order:
         _draw_line(axes, info, number)
+    _draw_runaways(axes, info)
     _draw_levels(axes, info)
     _draw_lane(axes)
     height = _free_height(axes, info)
     for lr, style in ((info.edge_lr, "-"), (info.pick_lr, ":")):
         if lr is not None:
-            axes.axvline(lr, ymax=1 - LANE, color=INK, lw=1.3, ls=style, alpha=0.75, zorder=1)
+            look: dict[str, Any] = {"lw": points(1.3), "ls": style, "alpha": 0.75}
+            axes.axvline(lr, ymax=1 - LANE, color=INK, zorder=1, **look)
             # Away from the border that is near, else away from each other.
             low, high = np.log10(info.lr_range)
             place = (np.log10(lr) - low) / (high - low)
@@ -81,15 +87,13 @@ def draw_row_names(axes: Axes, beside: Axes, info: LossInfo) -> None:
         return
     colours = {line.label: _colour(info, number) for number, line in enumerate(info.lines)}
     handles = [
-        Line2D(
-            [], [], color=colours[line.label], lw=_width(line), marker="o", ms=_width(line) + 1.2
-        )
+        Line2D([], [], color=colours[line.label], lw=_width(line), marker="o", ms=_mark(line))
         for line in named
     ]
     labels = [line.label for line in named]
     title = info.title
     if len(info.lines) > MAX_LINES:
-        handles.append(Line2D([], [], color=OTHERS, lw=1.4))
+        handles.append(Line2D([], [], color=OTHERS, lw=points(1.4)))
         labels.append("other rows")
     if not named:
         return
@@ -115,31 +119,53 @@ def _colour(info: LossInfo, number: int) -> Any:
 
 
 def _width(line: LossLine) -> float:
-    return 2.6 if line.is_main else 1.4
+    return points(2.6 if line.is_main else 1.4)
+
+
+def _mark(line: LossLine) -> float:
+    return _width(line) + points(1.2)
 
 
 def _draw_line(axes: Axes, info: LossInfo, number: int) -> None:
     line, colour = info.lines[number], _colour(info, number)
     low, high = info.loss_range
     clip = lambda values: np.clip(np.array(values, float), low, high)  # noqa: E731
-    width = _width(line)
+    is_many = len(info.lines) > MAX_LINES
     if line.lrs:
         axes.plot(
-            line.lrs, clip(line.middle), color=colour, lw=width, marker="o", ms=width + 1.2,
-            zorder=4 if line.is_main else 3,
+            line.lrs, clip(line.middle), color=colour, lw=_width(line), ms=_mark(line),
+            marker="" if is_many and not line.is_main else "o", zorder=4 if line.is_main else 3,
         )  # fmt: skip
-        if line.is_main or len(info.lines) <= MAX_LINES:
+        if line.is_main or not is_many:
             axes.fill_between(
                 line.lrs, clip(line.low), clip(line.high), color=colour, alpha=0.13, lw=0, zorder=2
             )
     off = [lr for lr, value in zip(line.lrs, line.high, strict=True) if value > high]
-    axes.plot(off, [high] * len(off), ls="none", marker="^", ms=6, color=colour, zorder=5)
-    share = (number + 1) / (len(info.lines) + 1)
+    if off:
+        axes.plot(
+            off, [high] * len(off), ls="none", marker="^", ms=points(6), color=colour, zorder=5
+        )
+
+
+def _draw_runaways(axes: Axes, info: LossInfo) -> None:
+    """A cross in the lane for each rate at which a trial of a row ran away.
+
+    Many rows share one height, the picked one has its own: 32 heights would be a grey carpet.
+    """
     lane = blended_transform_factory(axes.transData, axes.transAxes)
-    axes.plot(
-        line.not_finite, [1 - LANE * (1 - share)] * len(line.not_finite), ls="none", marker="x",
-        ms=4.5, mew=1.1, color=colour, transform=lane, zorder=5,
-    )  # fmt: skip
+    is_many = len(info.lines) > MAX_LINES
+    heights = {n: (n + 1) / (len(info.lines) + 1) for n in range(len(info.lines))}
+    if is_many:
+        heights = {n: 0.3 if line.is_main else 0.7 for n, line in enumerate(info.lines)}
+    spots: dict[tuple[float, Any], set[float]] = defaultdict(set)
+    for number, line in enumerate(info.lines):
+        spots[heights[number], _colour(info, number)] |= set(line.not_finite)
+    for (height, colour), lrs in spots.items():
+        axes.plot(
+            sorted(lrs), [1 - LANE * (1 - height)] * len(lrs), ls="none", marker="x",
+            ms=points(4.5), mew=points(1.1), color=colour, transform=lane, zorder=5,
+            rasterized=len(lrs) > MAX_VECTOR_MARKS,
+        )  # fmt: skip
 
 
 def _draw_lane(axes: Axes) -> None:
@@ -156,11 +182,13 @@ def _draw_levels(axes: Axes, info: LossInfo) -> None:
     named = [(info.blind, "knows nothing (blind)"), (info.initial, "untrained")]
     if info.blind is not None and info.initial is not None:
         blind, initial = axes.transData.transform([(1, info.blind), (1, info.initial)])[:, 1]
-        if abs(blind - initial) < 0.06 * axes.bbox.height:
-            named = [(info.blind, "knows nothing (blind), untrained"), (info.initial, "")]
+        if abs(blind - initial) < 0.09 * axes.bbox.height:
+            # The words stand above both lines, the upper of them last.
+            named = sorted([(info.blind, "knows nothing (blind)"), (info.initial, "untrained")])
+            named = [(named[0][0], ""), (named[1][0], f"{named[0][1]}, {named[1][1]}")]
     for loss, text in named:
         if loss is not None:
-            axes.axhline(loss, color=MUTED, lw=1, ls=(0, (5, 3)), zorder=1)
+            axes.axhline(loss, color=MUTED, lw=points(1), ls=(0, (5, 3)), zorder=1)
             axes.text(
                 0.36, loss, text, transform=level, ha="center", va="bottom", fontsize="small",
                 color=MUTED, path_effects=halo(), zorder=6,
@@ -183,4 +211,5 @@ def _draw_marks(axes: Axes, info: LossInfo) -> None:
         if line.is_main and line.lrs:
             x = np.log10(line.lrs)
             y = float(np.interp(np.log10(info.pick_lr), x, np.clip(line.middle, *info.loss_range)))
-            axes.plot(info.pick_lr, y, "*", ms=17, mfc=PAPER, mec=INK, mew=1.3, zorder=7)
+            star: dict[str, Any] = {"ms": points(17), "mfc": PAPER, "mec": INK, "mew": points(1.3)}
+            axes.plot(info.pick_lr, y, "*", zorder=7, **star)

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import LogNorm, Normalize, to_rgba_array
-from matplotlib.figure import Figure, SubFigure
-from matplotlib.gridspec import SubplotSpec
-from matplotlib.legend_handler import HandlerTuple
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 
-from stabsweep.numerals import loss
-from stabsweep.report._axes import LOSS_MAP, dress, halo, lr_axis
-from stabsweep.report.stability_map import MapCell, MapInfo, MapRow, Part
-from stabsweep.report.style import FAINT, INK, ON_SCALE, PAPER, STYLES
+from stabsweep.report._axes import LOSS_MAP, dress, halo, lr_axis, points, size_points
+from stabsweep.report.stability_map import MapInfo, MapRow
+from stabsweep.report.style import FAINT, HATCH, INK, ON_SCALE, PAPER, STYLES
 
 MAX_VECTOR_PARTS = 800
 """Above this many rectangles an SVG would grow too large: they are drawn as an image in it."""
 
 DASHES, DOTS = (0, (3.2, 2)), (0, (1, 1.6))
 
-TRIED = {"ls": "none", "marker": "o", "ms": 3, "mfc": PAPER, "mec": INK, "mew": 0.6}
 TRIED_HEIGHT = 0.3
-"""How rates that were tried are marked: below the glyphs of failures, which lie in the middle."""
+"""Where rates that were tried are marked: below the glyphs of failures, which lie in the middle."""
 
-MAX_LABELS = 16
-"""Row labels that fit beside the map."""
+GLYPH, LABEL_POINTS, ROOMY = 9, 17, 34
+"""Points of the picture that a glyph, a row's label, and a row with words in it need."""
 
 
 def draw_map(axes: Axes, info: MapInfo) -> None:
@@ -51,16 +45,16 @@ def draw_map(axes: Axes, info: MapInfo) -> None:
     blank = Rectangle((0, 0), 1, 1, transform=axes.transAxes, zorder=0, lw=0, fc=PAPER, ec=FAINT)
     blank.set_hatch("////")
     axes.add_patch(blank)
+    row_points = size_points(axes)[1] / max(len(info.rows), 1)
     _draw_cells(axes, info)
     if info.is_scattered:
         _draw_tried(axes, info)
-    _label_rows(axes, info)
-    tall = 0.16 * min(len(info.rows) / 4, 1)
+    _label_rows(axes, info, row_points)
+    _draw_edges(axes, info, row_points)
     for number, row in enumerate(info.rows):
-        _draw_edge(axes, number, row, tall)
-        _draw_theory(axes, number, row, info)
+        _draw_theory(axes, number, row, info, row_points)
     if info.pick is not None:
-        _draw_pick(axes, info)
+        _draw_pick(axes, info, row_points)
     dress(axes)
     axes.tick_params(axis="y", length=0)
     if not info.rows:
@@ -77,6 +71,8 @@ def draw_map(axes: Axes, info: MapInfo) -> None:
 
 def _draw_cells(axes: Axes, info: MapInfo) -> None:
     norm = _norm(info)
+    width, height = size_points(axes)
+    decades = np.log10(info.lr_range[1] / info.lr_range[0])
     boxes, colours, losses, marks = [], [], {}, []
     hatched: dict[str, list[int]] = defaultdict(list)
     for number, row in enumerate(info.rows):
@@ -89,8 +85,10 @@ def _draw_cells(axes: Axes, info: MapInfo) -> None:
                     hatched[part.name].append(len(boxes))
                 boxes.append((cell.low, cell.high, number + part.bottom, number + part.top))
                 colours.append(style.colour)
-                glyph = part.name not in ON_SCALE and _has_room(info, cell, part)
-                if glyph or part.name == "spiky":
+                wide = width * np.log10(cell.high / cell.low) / decades
+                tall = height * (part.top - part.bottom) / len(info.rows)
+                has_room = min(wide, tall) >= points(GLYPH)
+                if part.name == "spiky" or (part.name not in ON_SCALE and has_room):
                     marks.append((part.name, cell.lr, number + (part.bottom + part.top) / 2))
     raster = len(boxes) > MAX_VECTOR_PARTS
     left, right, bottom, top = np.array(boxes).reshape(-1, 4).T
@@ -99,186 +97,165 @@ def _draw_cells(axes: Axes, info: MapInfo) -> None:
     if losses and norm is not None:
         colours[list(losses)] = LOSS_MAP(norm(list(losses.values())))
     # An edge in the cell's own colour closes the hairlines that viewers leave between rectangles.
-    look: dict[str, Any] = {"lw": 0.3, "rasterized": raster}
+    look: dict[str, Any] = {"lw": points(0.3), "rasterized": raster}
     axes.add_collection(PolyCollection(list(corners), fc=colours, ec=colours, zorder=1, **look))
     for name, places in hatched.items():
-        look |= {"fc": "none", "ec": "#8A8A8A", "hatch": STYLES[name].hatch, "zorder": 1.1}
+        look |= {"fc": "none", "ec": HATCH, "hatch": STYLES[name].hatch, "zorder": 1.1}
         axes.add_collection(PolyCollection(list(corners[places]), **look))
     for name, style in STYLES.items():
         spots = [(x, y) for found, x, y in marks if found == name]
         if spots and not style.hatch:
-            x, y = np.array(spots).T
-            look = {"mfc": style.ink, "mec": style.ink, "ms": 4.5, "alpha": 0.6, "zorder": 2}
+            scale = (width / decades, height / len(info.rows))
+            x, y = np.array(spots if name == "spiky" else _apart(spots, scale)).T
+            look = {"mfc": style.ink, "mec": style.ink, "ms": points(4.5), "alpha": 0.6}
             if name == "spiky":
-                look |= {"mfc": style.colour, "mec": INK, "ms": 6, "alpha": 1, "zorder": 2.1}
-            axes.plot(x, y, ls="none", marker=style.marker, mew=0.9, rasterized=raster, **look)
+                look |= {"mfc": style.colour, "mec": INK, "ms": points(6), "alpha": 1}
+            axes.plot(
+                x, y, ls="none", marker=style.marker, mew=points(0.9), zorder=2, rasterized=raster,
+                **look,
+            )  # fmt: skip
+
+
+def _apart(
+    spots: Sequence[tuple[float, float]], scale: tuple[float, float]
+) -> list[tuple[float, float]]:
+    """Some of the places of a glyph, none near another: a carpet of glyphs hides the colours.
+
+    Args:
+        spots: learning rate and height of each.
+        scale: points that a decade and a row take.
+    """
+    found: list[tuple[float, float]] = []
+    kept: dict[tuple[int, int], tuple[float, float]] = {}
+    near, steps = points(15), (-1, 0, 1)
+    for lr, y in spots:
+        at = np.log10(lr) * scale[0], y * scale[1]
+        bin_ = int(at[0] // near), int(at[1] // near)
+        around = [kept.get((bin_[0] + i, bin_[1] + j)) for i in steps for j in steps]
+        if not any(o and max(abs(o[0] - at[0]), abs(o[1] - at[1])) < near for o in around):
+            kept[bin_] = at
+            found.append((lr, y))
+    return found
 
 
 def _draw_tried(axes: Axes, info: MapInfo) -> None:
     """A dot at each rate that was tried: between scattered ones the colour is that of the next."""
     spots = [(cell.lr, n + TRIED_HEIGHT) for n, row in enumerate(info.rows) for cell in row.cells]
     x, y = np.array(spots).T
-    axes.plot(x, y, zorder=2.2, rasterized=len(spots) > MAX_VECTOR_PARTS, **TRIED)
+    axes.plot(x, y, zorder=2.2, rasterized=len(spots) > MAX_VECTOR_PARTS, **tried_look())
 
 
-def _has_room(info: MapInfo, cell: MapCell, part: Part) -> bool:
-    """Whether a glyph of 9 points fits into a part of a cell, on a map of about 500 x 270."""
-    low, high = info.lr_range
-    wide = 500 * np.log(cell.high / cell.low) / np.log(high / low)
-    return bool(min(wide, 270 * (part.top - part.bottom) / len(info.rows)) >= 9)
+def tried_look() -> dict[str, Any]:
+    """How rates that were tried are marked."""
+    look: dict[str, Any] = {"ls": "none", "marker": "o", "mfc": PAPER, "mec": INK}
+    return {**look, "ms": points(3), "mew": points(0.6)}
 
 
-def _label_rows(axes: Axes, info: MapInfo) -> None:
-    every = max(-(-len(info.rows) // MAX_LABELS), 1)
+def _label_rows(axes: Axes, info: MapInfo, row_points: float) -> None:
+    every = max(int(np.ceil(LABEL_POINTS * points(1) / row_points)), 1)
     shown = range(0, len(info.rows), every)
     labels = [info.rows[n].label for n in shown] if info.axis else [""] * len(shown)
     axes.set_yticks([n + 0.5 for n in shown], labels, parse_math=False)
     if info.axis:
         axes.set_ylabel(info.axis, parse_math=False)
-    for number in range(1, len(info.rows)):
-        parted = info.rows[number].group != info.rows[number - 1].group
-        axes.axhline(
-            number, color=PAPER, lw=4 if parted else min(1.2, 14 / len(info.rows)), zorder=2.5
-        )
+    lines = range(1, len(info.rows))
+    parted = [info.rows[n].group != info.rows[n - 1].group for n in lines]
+    thin = points(min(1.2, 14 / max(len(info.rows), 1)))
+    axes.hlines(
+        lines, 0, 1, colors=PAPER, lw=[points(4) if wide else thin for wide in parted],
+        transform=axes.get_yaxis_transform(), zorder=2.5,
+    )  # fmt: skip
 
 
-def _draw_edge(axes: Axes, number: int, row: MapRow, tall: float) -> None:
-    edge = row.edge
-    inside = {"solid_capstyle": "butt", "clip_on": True}
-    if edge.status == "found" and edge.lr and edge.low and edge.high:
-        if edge.safe_lr:
-            ends = [number + 0.02, number + 0.98]
-            axes.plot([edge.safe_lr] * 2, ends, color=PAPER, lw=4.2, zorder=4.9, **inside)
-            axes.plot([edge.safe_lr] * 2, ends, color=INK, lw=1.6, ls=DASHES, zorder=5, **inside)
+def _draw_edges(axes: Axes, info: MapInfo, row_points: float) -> None:
+    """The edge of each row with its interval, the safe edge, and an arrow where none was met."""
+    rows = list(enumerate(info.rows))
+    # In flat rows thick lines would be all that is seen.
+    fine = points(float(np.clip(row_points / points(26), 0.5, 1)))
+    found = [(n, row.edge) for n, row in rows if row.edge.status == "found" and row.edge.lr]
+    safe = [(edge.safe_lr, n + 0.02, n + 0.98) for n, edge in found if edge.safe_lr]
+    met = [(edge.lr, n, n + 1) for n, edge in found]
+    for places, colour, width, look, zorder in (
+        (met, PAPER, 5.8, "-", 4.8),
+        (safe, PAPER, 4.2, "-", 4.9),
+        (safe, INK, 1.6, DASHES, 5),
+        (met, INK, 2.6, "-", 6),
+    ):
+        if places:
+            x, bottom, top = zip(*places, strict=True)
+            style: dict[str, Any] = {
+                "lw": width * fine,
+                "ls": look,
+                "capstyle": "butt",
+                "zorder": zorder,
+            }
+            axes.vlines(x, bottom, top, colors=colour, **style)
+    # A box of a seventh of the row, but never so flat that it is but a line.
+    tall = min(max(0.14 * min(len(rows) / 4, 1), points(3.6) / row_points), 0.5)
+    boxes = [
+        [(edge.low, n + y), (edge.high, n + y), (edge.high, n + y + tall), (edge.low, n + y + tall)]
+        for n, edge in found
+        if edge.low and edge.high
+        for y in (tall / 2 if tall < 0.3 else (1 - tall) / 2,)
+    ]
+    axes.add_collection(PolyCollection(boxes, fc=PAPER, ec=INK, lw=1.2 * fine, zorder=5.5))
+    open_ends = [
+        (row.cells[-1].high, n + 0.5) for n, row in rows if row.edge.status == "above" and row.cells
+    ]
+    if open_ends:
+        x, y = zip(*open_ends, strict=True)
         axes.plot(
-            [edge.lr] * 2, [number, number + 1], color=INK, lw=2.6, path_effects=halo(6), zorder=6,
-            **inside,
-        )  # fmt: skip
-        axes.add_patch(
-            Rectangle(
-                (edge.low, number + tall / 2), edge.high - edge.low, tall, fc=PAPER, ec=INK, lw=1.1,
-                zorder=5.5,
-            )
-        )  # fmt: skip
-    elif edge.status == "above" and row.cells:
-        axes.plot(
-            row.cells[-1].high, number + 0.25, marker=">", ms=9, color=INK, path_effects=halo(4),
-            zorder=6, clip_on=False,
+            x, y, ls="none", marker=">", ms=9 * fine, color=INK, path_effects=halo(4), zorder=6,
+            clip_on=False,
         )  # fmt: skip
 
 
-def _is_on(info: MapInfo, lr: float) -> bool:
-    """Whether a learning rate is on the map."""
-    return info.lr_range[0] < lr < info.lr_range[1]
+def is_on(info: MapInfo, lr: float | None) -> bool:
+    """Whether there is a learning rate and it is on the map."""
+    return lr is not None and info.lr_range[0] < lr < info.lr_range[1]
 
 
-def _draw_theory(axes: Axes, number: int, row: MapRow, info: MapInfo) -> None:
+def _draw_theory(axes: Axes, number: int, row: MapRow, info: MapInfo, row_points: float) -> None:
     """A thin line where linear theory has the edge: for comparison, nothing to stay left of."""
     lr = row.theory_lr
-    if lr is None or not _is_on(info, lr):
+    if lr is None or not is_on(info, lr):
         return
     ends = [number + 0.02, number + 0.98]
-    axes.plot([lr] * 2, ends, color=PAPER, lw=3.2, zorder=4.7)
-    axes.plot([lr] * 2, ends, color=INK, lw=1.4, ls=DOTS, zorder=4.8)
-    if len(info.rows) <= 8:
+    axes.plot([lr] * 2, ends, color=PAPER, lw=points(3.2), zorder=4.7)
+    axes.plot([lr] * 2, ends, color=INK, lw=points(1.4), ls=DOTS, zorder=4.8)
+    if row_points >= points(ROOMY):
+        # Away from the border that is near.
+        is_left = np.log(lr / info.lr_range[0]) > 0.85 * np.log(info.lr_range[1] / info.lr_range[0])
         axes.annotate(
-            "theory", (lr, number + 0.06), (3, 0), textcoords="offset points", va="bottom",
-            fontsize="small", path_effects=halo(3), zorder=7,
+            "theory", (lr, number + 0.06), (points(-3 if is_left else 3), 0), va="bottom",
+            textcoords="offset points", ha="right" if is_left else "left", fontsize="small",
+            path_effects=halo(3), zorder=7,
         )  # fmt: skip
 
 
-def _draw_pick(axes: Axes, info: MapInfo) -> None:
+def _draw_pick(axes: Axes, info: MapInfo, row_points: float) -> None:
     pick = info.pick
     assert pick is not None
-    y = pick.row + 0.62
+    is_roomy = row_points >= points(ROOMY)
+    y = pick.row + (0.62 if is_roomy else 0.5)
     if pick.edge_lr is not None and pick.margin_decades and pick.margin_decades > 0.03:
         axes.annotate(
             "", xy=(pick.edge_lr, y), xytext=(pick.lr, y), zorder=6.5,
             arrowprops={
-                "arrowstyle": "->,head_width=0.3,head_length=0.5", "color": INK, "lw": 1.8,
-                "shrinkA": 0, "shrinkB": 2, "path_effects": halo(5),
+                "arrowstyle": "->,head_width=0.3,head_length=0.5", "color": INK,
+                "lw": points(1.8), "shrinkA": 0, "shrinkB": points(2), "path_effects": halo(5),
             },
         )  # fmt: skip
         decades = np.log10(info.lr_range[1] / info.lr_range[0])
-        if len(info.rows) <= 8 and pick.margin_decades > 0.11 * decades:
+        wide = size_points(axes)[0] * pick.margin_decades / decades
+        if is_roomy and wide > points(58):
             axes.annotate(
-                f"{pick.margin_decades:.1f} decades", ((pick.lr * pick.edge_lr) ** 0.5, y), (0, 5),
-                textcoords="offset points", ha="center", va="bottom", fontsize="small",
-                path_effects=halo(3.5), zorder=7,
+                f"{pick.margin_decades:.1f} decades", ((pick.lr * pick.edge_lr) ** 0.5, y),
+                (0, points(5)), textcoords="offset points", ha="center", va="bottom",
+                fontsize="small", path_effects=halo(3.5), zorder=7,
             )  # fmt: skip
-    size = 21 if len(info.rows) <= 8 else 15
-    axes.plot(pick.lr, y, marker="*", ms=size, mfc="#FFFFFF", mec=INK, mew=1.5, zorder=8)
-
-
-def draw_colour_bar(figure: Figure | SubFigure, spec: SubplotSpec, info: MapInfo) -> None:
-    """Draws the loss scale with both ends named in words, the good one first."""
-    norm = _norm(info)
-    if norm is None or info.losses is None:
-        return
-    best, worst = info.losses
-    grid = spec.subgridspec(1, 3, width_ratios=[1.25, 1.2, 1.6], wspace=0.01)
-    left, middle, right = (figure.add_subplot(grid[0, n]) for n in range(3))
-    bar = figure.colorbar(ScalarMappable(norm, LOSS_MAP), cax=middle, orientation="horizontal")
-    bar.set_ticks([])
-    bar.ax.minorticks_off()
-    bar.outline.set_visible(False)  # type: ignore[operator]
-    for axes, x, align, text in (
-        (left, 1, "right", f"final loss: best {loss(best)}"),
-        (right, 0, "left", f"{loss(worst)} {info.bad_end}"),
-    ):
-        axes.axis("off")
-        axes.text(x, 0.5, text, ha=align, va="center", in_layout=False, parse_math=False)
-
-
-def draw_legend(axes: Axes, info: MapInfo) -> None:
-    """Draws what the colours, glyphs and lines of the map mean, only those that occur."""
-    axes.axis("off")
-    handles, labels = [], []
-    for name, count in info.counts.items():
-        style = STYLES[name]
-        if name == "spiky":
-            patch = Patch(fc=LOSS_MAP(0.4))
-        elif name in ON_SCALE:
-            continue
-        else:
-            patch = Patch(
-                fc=style.colour, ec="#8A8A8A" if style.hatch else "none", hatch=style.hatch
-            )
-        colour = style.colour if name == "spiky" else style.ink
-        mark = Line2D(
-            [], [], ls="none", marker=style.marker, ms=5, mfc=colour, mec=style.ink, mew=0.9,
-            alpha=0 if style.hatch else 1 if name == "spiky" else 0.6,
-        )  # fmt: skip
-        handles.append((patch, mark))
-        labels.append(f"{style.label} ({count})")
-    if info.is_scattered:
-        handles.append(Line2D([], [], **TRIED))
-        labels.append("rate tried")
-    if info.has_gaps:
-        handles.append(Patch(fc=PAPER, ec=FAINT, hatch="////", lw=0))
-        labels.append("not run")
-    found = [row.edge for row in info.rows if row.edge.status == "found"]
-    if found:
-        box = Patch(fc=PAPER, ec=INK, lw=1.1)
-        line = Line2D([], [], color=INK, lw=2.6)
-        dashed = Line2D([], [], color=INK, lw=1.6, ls=DASHES)
-        handles += [line, box, dashed]
-        labels += ["edge: half fail", "95% interval", "safe edge: 5% fail"]
-    if any(row.edge.status == "above" for row in info.rows):
-        handles.append(Line2D([], [], ls="none", marker=">", ms=8, color=INK))
-        labels.append("edge not reached")
-    if any(row.theory_lr is not None and _is_on(info, row.theory_lr) for row in info.rows):
-        handles.append(Line2D([], [], color=INK, lw=1.4, ls=DOTS))
-        labels.append("edge of linear theory")
-    if info.pick is not None:
-        handles.append(Line2D([], [], ls="none", marker="*", ms=13, mfc=PAPER, mec=INK, mew=1.2))
-        labels.append("pick")
-    legend = axes.legend(
-        handles, labels, loc="center", ncols=-(-len(labels) // 2) if len(labels) > 6 else 6,
-        frameon=False, borderaxespad=0, handlelength=1.5, handleheight=1.0, columnspacing=1.5,
-        labelspacing=0.5, handler_map={tuple: HandlerTuple(ndivide=1, pad=0)},
-    )  # fmt: skip
-    legend.set_in_layout(False)
+    size = points(21 if is_roomy else 15)
+    axes.plot(pick.lr, y, marker="*", ms=size, mfc=PAPER, mec=INK, mew=points(1.5), zorder=8)
 
 
 def _norm(info: MapInfo) -> Normalize | None:

@@ -6,6 +6,8 @@ import io
 import re
 import textwrap
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +16,11 @@ from matplotlib.figure import Figure, SubFigure
 
 from stabsweep.pick import Pick
 from stabsweep.region import Region
-from stabsweep.report._axes import dress
+from stabsweep.report._axes import FONT_SIZE, dress
 from stabsweep.report.conclusion import conclusion, proof_text, remarks
+from stabsweep.report.draw_key import draw_colour_bar, draw_legend, map_key
 from stabsweep.report.draw_losses import draw_losses, draw_row_names
-from stabsweep.report.draw_map import draw_colour_bar, draw_legend, draw_map
+from stabsweep.report.draw_map import draw_map
 from stabsweep.report.loss_curves import loss_info
 from stabsweep.report.sample_traces import LoadTrace, draw_traces, trace_infos
 from stabsweep.report.stability_map import map_info
@@ -26,15 +29,23 @@ from stabsweep.theory import Theory
 
 SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
-    "font.size": 11.5,
+    "font.size": FONT_SIZE,
     "text.parse_math": False,
     "text.usetex": False,
     "hatch.linewidth": 0.6,
     "svg.fonttype": "none",
     "svg.hashsalt": "stabsweep",
+    "pdf.fonttype": 42,
     "axes.unicode_minus": False,
 }
 """matplotlib's settings for our figures, whatever the user's own are."""
+
+_NO_DATE: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""What of a file's own words would differ with the day and matplotlib's version."""
 
 PIXELS_PER_INCH = 160
 
@@ -82,8 +93,8 @@ def draw_report(
         draw_losses(losses, ends)
         draw_row_names(parts[1].add_subplot(grid[1, 1]), losses, ends)
         dress(losses, "Final loss by learning rate")
-        draw_colour_bar(parts[1], grid[1, 0], rows)
-        draw_legend(parts[1].add_subplot(grid[2, :]), rows)
+        draw_colour_bar(parts[1].add_subplot(grid[1, 0]), rows, 0.55 * 72 * WIDTH_INCHES)
+        draw_legend(parts[1].add_subplot(grid[2, :]), map_key(rows), 0.97 * 72 * WIDTH_INCHES)
         if traces:
             panels = parts[2].subplots(1, max(len(traces), 4), squeeze=False)[0]
             for unused in panels[len(traces) :]:
@@ -113,7 +124,7 @@ def _headline(region: Region, pick: Pick, subject: str, num_planned: int | None)
     ]
     lines += [
         _Line(part, 11.5, 0.24)
-        for part in textwrap.wrap(clean(f"{pick.reason} {proof_text(pick)}"), 140)
+        for part in textwrap.wrap(clean(f"{pick.reason} {proof_text(pick)}"), 150)
     ]
     for remark in remarks(region, pick, num_planned)[:3]:
         text = textwrap.shorten(remark, 150, placeholder=" ...")
@@ -132,35 +143,74 @@ def _write_headline(part: SubFigure, lines: list[_Line], height: float) -> None:
         top -= line.height
 
 
-def save_figure(figure: Figure, folder: str | Path, name: str = "map") -> list[Path]:
+def save_figure(
+    figure: Figure,
+    folder: str | Path,
+    name: str = "map",
+    forms: Sequence[str] = ("png", "svg"),
+    dpi: int = PIXELS_PER_INCH,
+) -> list[Path]:
     """Writes `map.png` for the eye and `map.svg` for papers; returns their paths.
 
     The same figure gives the same bytes: no date, no random names.
+
+    Args:
+        figure: what to write.
+        folder: where.
+        name: of the files.
+        forms: which of png, svg and pdf.
+        dpi: pixels an inch of a PNG, and of what is an image inside the others.
     """
-    folder = Path(folder)
-    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
-    paths[0].write_bytes(png_bytes(figure))
-    layout = figure.get_layout_engine()
-    # Where things lie is settled now: to work it out takes as long as to draw them.
-    figure.set_layout_engine("none")
-    svg = _written(figure, "svg", PIXELS_PER_INCH, {"Date": None, "Creator": None}).decode("utf-8")
-    figure.set_layout_engine(layout)
-    paths[1].write_text(_with_stable_ids(svg), encoding="utf-8", newline="\n")
+    paths = [Path(folder) / f"{name}.{form}" for form in forms]
+    with _laid_out(figure, dpi):
+        for path, form in zip(paths, forms, strict=True):
+            path.write_bytes(_written(figure, form, dpi))
     return paths
 
 
 def png_bytes(figure: Figure, pixels_per_inch: int = PIXELS_PER_INCH) -> bytes:
     """The figure as PNG; the same figure gives the same bytes."""
-    return _written(figure, "png", pixels_per_inch, {"Software": None})
+    with _laid_out(figure, pixels_per_inch):
+        return _written(figure, "png", pixels_per_inch)
 
 
-def _written(figure: Figure, form: str, dpi: int, metadata: dict[str, Any]) -> bytes:
+@contextmanager
+def _laid_out(figure: Figure, dpi: int) -> Iterator[None]:
+    """Everything in its place, for as many formats as are written then.
+
+    With an engine each `savefig` works the places out anew and draws twice. They are rounded, since
+    the engine does not repeat their last digits.
+    """
+    layout, own_dpi = figure.get_layout_engine(), figure.dpi
+    with matplotlib.rc_context(SETTINGS), _without_glyph_warnings():
+        figure.dpi = dpi
+        if layout is not None:
+            layout.execute(figure)
+            for axes in figure.axes:
+                bounds = axes.get_position(original=True).bounds
+                axes.set_position(tuple(round(v, 6) for v in bounds))  # type: ignore[arg-type]
+                axes.set_in_layout(True)
+        figure.set_layout_engine(None)
+        try:
+            yield
+        finally:
+            figure.dpi = own_dpi
+            figure.set_layout_engine(layout)
+
+
+def _written(figure: Figure, form: str, dpi: int) -> bytes:
     file = io.BytesIO()
-    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes, which is no reason to shout.
+    figure.savefig(file, format=form, dpi=dpi, metadata=_NO_DATE[form])
+    data = file.getvalue()
+    return _with_stable_ids(data.decode("utf-8")).encode("utf-8") if form == "svg" else data
+
+
+@contextmanager
+def _without_glyph_warnings() -> Iterator[None]:
+    """A name in a script that the font lacks is drawn as boxes, which is no reason to shout."""
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure.savefig(file, format=form, dpi=dpi, metadata=metadata)
-    return file.getvalue()
+        yield
 
 
 def _with_stable_ids(svg: str) -> str:

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from stabsweep.numerals import rate
 from stabsweep.pick import Pick
 from stabsweep.records import Array, Record
 from stabsweep.region import Region
-from stabsweep.report._axes import dress, loss_axis
+from stabsweep.report._axes import dress, loss_axis, points
 from stabsweep.report.conclusion import picked_row, setting
 from stabsweep.report.stability_map import LOG_SPAN
 from stabsweep.report.style import MUTED, STYLES, outcome
@@ -200,19 +201,21 @@ def draw_traces(panels: Sequence[Axes], infos: Sequence[TraceInfo]) -> None:
         top = info.loss_range[1]
         axes.set_xlim(-0.02 * info.horizon, info.horizon * 1.02)
         if info.blind is not None:
-            axes.axhline(info.blind, color=MUTED, lw=0.9, ls=(0, (5, 3)), zorder=1)
-        axes.plot(info.steps, info.losses, color=colour, lw=1.5, zorder=2)
+            axes.axhline(info.blind, color=MUTED, lw=points(0.9), ls=(0, (5, 3)), zorder=1)
+        axes.plot(info.steps, info.losses, color=colour, lw=points(1.5), zorder=2)
         if info.bad_step is not None:
             before = [v for v in info.losses if math.isfinite(v)]
             y = min(before[-1], top) if before else top
-            axes.plot(info.bad_step, y, "x", ms=8, mew=2, color=colour, clip_on=False, zorder=3)
+            cross: dict[str, Any] = {"ms": points(8), "mew": points(2), "clip_on": False}
+            axes.plot(info.bad_step, y, "x", color=colour, zorder=3, **cross)
         elif info.steps and info.steps[-1] < info.horizon - 1:
-            axes.plot(info.steps[-1], info.losses[-1], "o", ms=5, color=colour, zorder=3)
+            axes.plot(info.steps[-1], info.losses[-1], "o", ms=points(5), color=colour, zorder=3)
         axes.set_xticks([0, info.horizon], ["0", str(info.horizon)])
         axes.set_xlabel(info.where, fontsize="small", parse_math=False)
         dress(axes)
         axes.tick_params(labelsize="small")
+        frame = MUTED if style.hatch else "none"
         axes.set_title(
-            style.label, fontsize="medium", fontweight="bold", color=style.ink, loc="left",
-            bbox={"fc": style.colour, "ec": MUTED if style.hatch else "none", "pad": 2.5},
+            style.label, fontsize="medium", fontweight="bold", color=style.ink, loc="left", y=1.0,
+            bbox={"fc": style.colour, "ec": frame, "pad": points(2.5)},
         )  # fmt: skip

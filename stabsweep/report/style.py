@@ -23,6 +23,9 @@ INK, MUTED, FAINT, PAPER = "#1A1A1A", "#5A5A5A", "#C9C9C9", "#FFFFFF"
 DARK = {"#000000": "#F2F2F2"}
 """Colour -> what takes its place on dark paper, where it could not be seen."""
 
+HATCH = "#8A8A8A"
+"""The hatch of an outcome that has no colour of its own."""
+
 SIDES = (INK, "#8C2981")
 """A and B of a comparison: no hue of the map, apart in lightness too; A is hollow, B is filled."""
 

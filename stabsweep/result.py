@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from stabsweep import clipper, environment, report
 from stabsweep.advice import find_advice
 from stabsweep.drift import find_drift
-from stabsweep.errors import BadInput
+from stabsweep.errors import BadInput, unknown
 from stabsweep.extension import WORD, read_extensions, widened
 from stabsweep.limits import check_count, check_margin
 from stabsweep.pick import Pick, find_pick
@@ -140,9 +140,14 @@ class Result:
 
     def plot(self) -> Any:
         """The picture as a matplotlib figure: map, losses, sample traces."""
+        return report.draw_report(*self._pictured)
+
+    @property
+    def _pictured(self) -> tuple[Any, ...]:
+        """What every picture of it is drawn from."""
         load = partial(read_trace, self.folder) if self.folder else None
         planned = self.config["num_planned"]
-        return report.draw_report(self.region, self.pick, self.subject, load, planned, self.theory)
+        return self.region, self.pick, self.subject, load, planned, self.theory
 
     @property
     def advice(self) -> list[str]:
@@ -255,6 +260,25 @@ class Result:
             report.save_page(self.folder, page)
         except OSError as error:
             raise BadInput(f"cannot write the report to {self.folder}: {error.strerror}") from None
+
+    def save_figures(self, width: str = "single") -> list[Path]:
+        """Writes the single figures that a paper needs into `paper/`; returns their paths.
+
+        Args:
+            width: `single` or `double`: of one column, or of two.
+
+        Raises:
+            BadInput: there is no such width, or the folder cannot be written to.
+        """
+        assert self.folder is not None
+        if width not in report.WIDTHS:
+            raise unknown("width", width, report.WIDTHS)
+        folder = self.folder / report.PAPER
+        try:
+            folder.mkdir(exist_ok=True)
+            return report.save_paper(report.draw_paper(*self._pictured, width=width), folder)
+        except OSError as error:
+            raise BadInput(f"cannot write the figures to {folder}: {error.strerror}") from None
 
 
 def _with_clipper(pick: Pick, space: Space, config: Mapping[str, Any]) -> Pick:

@@ -136,6 +136,19 @@ def test_a_config_that_was_edited_by_hand_is_read_or_answered_in_one_line(swept,
     assert "num_planned='many' is not allowed" in capsys.readouterr().err
 
 
+def test_report_writes_a_papers_figures_beside_its_own(swept, tmp_path, capsys):
+    folder = shutil.copytree(swept, tmp_path / "run")
+    assert main(["report", str(folder), "figures=paper", "width=triple"]) == 2
+    assert "width='triple' is not known: use one of double, single" in capsys.readouterr().err
+    assert not (folder / "paper").exists()
+    assert main(["report", str(folder), "figures=paper", "width=double"]) == 0
+    names = ("map", "loss_by_lr", "traces", "verdicts")
+    written = {f"{name}.{form}" for name in names for form in ("pdf", "svg", "png")}
+    assert {path.name for path in (folder / "paper").iterdir()} == {*written, "captions.txt"}
+    said = f"{folder}/paper/ map loss_by_lr traces verdicts (pdf, svg, png) captions.txt"
+    assert said in capsys.readouterr().out
+
+
 def test_the_pick_can_be_pasted_into_other_commands(swept, capsys):
     assert main(["pick", str(swept), "format=overrides"]) == 0
     overrides = capsys.readouterr().out.split()
@@ -357,6 +370,8 @@ def test_what_says_clearly_what_it_means_is_understood(tmp_path):
         (["resume", "{tmp}"], "is no result folder"),
         (["report", "{tmp}", "formt=json"], "did you mean format?"),
         (["report", "{tmp}", "format=overrides"], "use one of json, text, yaml"),
+        (["report", "{tmp}", "figures=papr"], "did you mean paper?"),
+        (["report", "{tmp}", "width=double"], "width=double is of figures=paper: give both"),
         (["compare", "{tmp}"], "usage: stabsweep compare A B"),
         (["compare", "{tmp}", "{tmp}"], "is no result folder"),
         (["judge"], "usage: stabsweep judge DIR"),

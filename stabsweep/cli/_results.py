@@ -39,12 +39,19 @@ def resume(words: Sequence[str]) -> int:
 
 def report(words: Sequence[str]) -> int:
     """Draws the pictures and the page of a sweep again, or of a guarded run."""
-    (folder,), options = read_words("report DIR", words, {"format": "text"})
+    own = {"figures": "", "width": "", "format": "text"}
+    (folder,), options = read_words("report DIR", words, own)
     check_format(options["format"], FORMATS)
+    if options["figures"] not in ("", "paper"):
+        raise unknown("figures", options["figures"], ("paper",))
+    if options["width"] and not options["figures"]:
+        raise BadInput(f"width={options['width']} is of figures=paper: give both, or neither")
     from stabsweep.runlog import STEPS, is_run
     from stabsweep.store import CONFIG, RECORDS
 
     if is_run(folder):
+        if options["figures"]:
+            raise BadInput(f"figures=paper draws a sweep; {folder} is a guarded run")
         from stabsweep.watched import load_run
 
         watched = load_run(folder)
@@ -61,8 +68,14 @@ def report(words: Sequence[str]) -> int:
     from stabsweep.result import load
 
     result = load(folder)
+    if options["figures"]:
+        # First, since it may not like the width.
+        paths = result.save_figures(options["width"] or "single")
     result.save_report()
     print_result(result, options["format"])
+    if options["figures"] and options["format"] == "text":
+        names = " ".join(dict.fromkeys(path.stem for path in paths[:-1]))
+        print(f"{'Figures':9}{paths[0].parent}/ {names} (pdf, svg, png) {paths[-1].name}")
     return OK if result.pick.is_ok else NOT_OK
 
 

@@ -11,6 +11,7 @@ from stabsweep.report.edge_shifts import shift_info, shift_sentence, shift_table
 from stabsweep.report.figure import draw_report, save_figure
 from stabsweep.report.page import render_page
 from stabsweep.report.replay_curves import replay_info
+from stabsweep.report.paper import PAPER, WIDTHS, draw_paper, save_paper
 from stabsweep.report.run_conclusion import predicted_text, run_conclusion, run_remarks
 from stabsweep.report.run_curves import run_info
 from stabsweep.report.run_events import events_of, first_bad, skips_of
@@ -21,13 +22,16 @@ from stabsweep.report.summary import WIDTH, counted, entry, summary
 from stabsweep.report.watching import watcher
 
 __all__ = [
+    "PAPER",
     "WIDTH",
+    "WIDTHS",
     "DriftCurve",
     "change_table",
     "changed",
     "conclusion",
     "counted",
     "draw_drift",
+    "draw_paper",
     "draw_report",
     "draw_run",
     "draw_sharpness",
@@ -48,6 +52,7 @@ __all__ = [
     "run_remarks",
     "save_figure",
     "save_page",
+    "save_paper",
     "sharpness_info",
     "shift_info",
     "shift_sentence",

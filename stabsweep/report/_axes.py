@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib
@@ -33,6 +35,14 @@ def size_points(axes: Axes) -> tuple[float, float]:
     scale = 72 / axes.figure.dpi
     width, height = axes.bbox.width * scale, axes.bbox.height * scale
     return float(width), float(height)
+
+
+@contextmanager
+def without_glyph_warnings() -> Iterator[None]:
+    """A name in a script that the font lacks is drawn as boxes, which is no reason to shout."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
 
 
 def halo(width: float = 3.0) -> list[Any]:

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.textpath import text_to_path
 
 from stabsweep.numerals import loss
-from stabsweep.report._axes import FONT_SIZE, LOSS_MAP, points
+from stabsweep.report._axes import FONT_SIZE, LOSS_MAP, points, without_glyph_warnings
 from stabsweep.report.draw_map import DASHES, DOTS, is_on, tried_look
 from stabsweep.report.stability_map import MapInfo
 from stabsweep.report.style import FAINT, HATCH, INK, ON_SCALE, PAPER, STYLES
@@ -23,13 +23,18 @@ from stabsweep.report.style import FAINT, HATCH, INK, ON_SCALE, PAPER, STYLES
 SPACING: dict[str, Any] = {"handlelength": 1.5, "handletextpad": 0.6, "columnspacing": 1.5}
 """matplotlib's words for how wide a legend is set, in sizes of its text."""
 
+SMALL = 9.6
+"""Points of a `small` text where the picture's own is `FONT_SIZE`."""
+
 Key = tuple[list[Any], list[str]]
 """What is drawn beside each word of a legend, and the words."""
 
 
 def text_points(text: str, size: float) -> float:
     """How wide a text is in points."""
-    return text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)[0]
+    with without_glyph_warnings():
+        font = FontProperties(size=size)
+        return text_to_path.get_text_width_height_descent(text, font, False)[0]
 
 
 def num_columns(labels: Sequence[str], room: float, size: float | None = None) -> int:
@@ -67,6 +72,7 @@ def draw_colour_bar(axes: Axes, info: MapInfo, room: float) -> None:
     texts = [f"final loss: best {loss(best)}", f"{loss(worst)} {info.bad_end}"]
     size = points(FONT_SIZE)
     if sum(text_points(text, size) for text in texts) > 0.6 * room:
+        size = points(SMALL)
         texts = [texts[0].replace(": ", ":\n"), texts[1].replace(", ", ",\n")]
     wide = [max(text_points(line, size) for line in text.split("\n")) / room for text in texts]
     gap = 0.8 * size / room
@@ -80,15 +86,20 @@ def draw_colour_bar(axes: Axes, info: MapInfo, room: float) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     for x, align, text in ((left - gap, "right", texts[0]), (right + gap, "left", texts[1])):
         axes.text(
-            x, 0.5, text, ha=align, va="center", linespacing=1.1, in_layout=False,
-            parse_math=False,
+            x, 0.5, text, ha=align, va="center", fontsize=size, linespacing=1.1,
+            in_layout=False, parse_math=False,
         )  # fmt: skip
 
 
-def outcome_mark(name: str) -> Any:
-    """What stands for an outcome in a legend: its colour with its glyph on it."""
+def outcome_mark(name: str, on_scale: bool = True) -> Any:
+    """What stands for an outcome in a legend: its colour with its glyph on it.
+
+    Args:
+        name: a key of `STYLES`.
+        on_scale: whether what learned is coloured by its loss, as on the map.
+    """
     style = STYLES[name]
-    is_spiky = name == "spiky"
+    is_spiky = name == "spiky" and on_scale
     patch = Patch(
         fc=LOSS_MAP(0.4) if is_spiky else style.colour, ec=HATCH if style.hatch else "none",
         hatch=style.hatch,
@@ -136,7 +147,13 @@ def map_key(info: MapInfo) -> Key:
     return handles, labels
 
 
-def draw_legend(where: Axes | Figure, key: Key, room: float, loc: Any = "center") -> None:
+def draw_legend(
+    where: Axes | Figure,
+    key: Key,
+    room: float,
+    loc: Any = "center",
+    size: float | None = None,
+) -> None:
     """Draws a legend in as many columns as fit.
 
     Args:
@@ -144,6 +161,7 @@ def draw_legend(where: Axes | Figure, key: Key, room: float, loc: Any = "center"
         key: what it says, see `map_key`.
         room: points that it may be wide.
         loc: where in it.
+        size: points of its text; the picture's own when not given.
     """
     handles, labels = key
     if isinstance(where, Axes):
@@ -151,7 +169,8 @@ def draw_legend(where: Axes | Figure, key: Key, room: float, loc: Any = "center"
     if not labels:
         return
     legend = where.legend(
-        handles, labels, loc=loc, ncols=num_columns(labels, room), frameon=False, **SPACING,
+        handles, labels, loc=loc, ncols=num_columns(labels, room, size), frameon=False, **SPACING,
+        fontsize=points(FONT_SIZE) if size is None else size,
         borderaxespad=0, handleheight=1.0, labelspacing=0.5,
         handler_map={tuple: HandlerTuple(ndivide=1, pad=0)},
     )  # fmt: skip

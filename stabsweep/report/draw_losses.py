@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.transforms import blended_transform_factory
 
 from stabsweep.report._axes import dress, halo, loss_axis, lr_axis, points
+from stabsweep.report.draw_key import Key
 from stabsweep.report.loss_curves import LossInfo, LossLine
 from stabsweep.report.style import INK, MUTED, PAPER
 
@@ -69,6 +70,30 @@ def draw_losses(axes: Axes, info: LossInfo) -> None:
             )  # fmt: skip
     _draw_marks(axes, info)
     dress(axes)
+    if not info.lines:
+        axes.text(0.5, 0.45, "no trial finished", transform=axes.transAxes, ha="center")
+
+
+def row_key(info: LossInfo) -> Key:
+    """What the lines are, after what they differ in; nothing for a single line."""
+    is_many = len(info.lines) > MAX_LINES
+    named = [
+        (number, line)
+        for number, line in enumerate(info.lines)
+        if line.lrs and line.label and (line.is_main or not is_many)
+    ]
+    if not named or len(info.lines) < 2:
+        return [], []
+    handles = [Line2D([], [], lw=0)]
+    handles += [
+        Line2D([], [], color=_colour(info, number), lw=_width(line), marker="o", ms=_mark(line))
+        for number, line in named
+    ]
+    labels = [info.title, *(line.label for _, line in named)]
+    if is_many:
+        handles.append(Line2D([], [], color=OTHERS, lw=points(1.4)))
+        labels.append("other rows")
+    return handles, labels
 
 
 def draw_row_names(axes: Axes, beside: Axes, info: LossInfo) -> None:
@@ -80,31 +105,15 @@ def draw_row_names(axes: Axes, beside: Axes, info: LossInfo) -> None:
         info: what was drawn.
     """
     axes.axis("off")
-    named = [line for line in info.lines if line.lrs and line.label]
-    if len(info.lines) > MAX_LINES:
-        named = [line for line in named if line.is_main]
-    elif len(info.lines) < 2:
-        return
-    colours = {line.label: _colour(info, number) for number, line in enumerate(info.lines)}
-    handles = [
-        Line2D([], [], color=colours[line.label], lw=_width(line), marker="o", ms=_mark(line))
-        for line in named
-    ]
-    labels = [line.label for line in named]
-    title = info.title
-    if len(info.lines) > MAX_LINES:
-        handles.append(Line2D([], [], color=OTHERS, lw=points(1.4)))
-        labels.append("other rows")
-    if not named:
+    handles, labels = row_key(info)
+    if not labels:
         return
     look = {"fontsize": "small", "handlelength": 1.3, "columnspacing": 1.1, "borderaxespad": 0}
-    if len(title) + sum(len(label) + 5 for label in labels) <= 52:
-        handles.insert(0, Line2D([], [], lw=0))
-        labels.insert(0, title)
+    if sum(len(label) + 5 for label in labels) <= 57:
         legend = axes.legend(handles, labels, loc="center", ncols=9, frameon=False, **look)
     else:
         legend = beside.legend(
-            handles[::-1], labels[::-1], loc="best", labelspacing=0.3, framealpha=0.85,
+            handles[:0:-1], labels[:0:-1], loc="best", labelspacing=0.3, framealpha=0.85,
             edgecolor="none", **look,
         )  # fmt: skip
     legend.set_in_layout(False)
@@ -173,7 +182,7 @@ def _draw_lane(axes: Axes) -> None:
     axes.add_patch(lane)
     axes.text(
         -0.015, 1 - LANE / 2, "ran\naway", transform=axes.transAxes, ha="right", va="center",
-        fontsize="small", in_layout=False,
+        fontsize="small", linespacing=1.0, in_layout=False,
     )  # fmt: skip
 
 

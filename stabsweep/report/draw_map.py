@@ -24,7 +24,7 @@ DASHES, DOTS = (0, (3.2, 2)), (0, (1, 1.6))
 TRIED_HEIGHT = 0.3
 """Where rates that were tried are marked: below the glyphs of failures, which lie in the middle."""
 
-GLYPH, LABEL_POINTS, ROOMY = 9, 17, 34
+GLYPH, LABEL_POINTS, ROOMY = 7, 17, 34
 """Points of the picture that a glyph, a row's label, and a row with words in it need."""
 
 
@@ -106,7 +106,7 @@ def _draw_cells(axes: Axes, info: MapInfo) -> None:
         spots = [(x, y) for found, x, y in marks if found == name]
         if spots and not style.hatch:
             scale = (width / decades, height / len(info.rows))
-            x, y = np.array(spots if name == "spiky" else _apart(spots, scale)).T
+            x, y = np.array(spots if name == "spiky" and not raster else _apart(spots, scale)).T
             look = {"mfc": style.ink, "mec": style.ink, "ms": points(4.5), "alpha": 0.6}
             if name == "spiky":
                 look |= {"mfc": style.colour, "mec": INK, "ms": points(6), "alpha": 1}
@@ -199,9 +199,10 @@ def _draw_edges(axes: Axes, info: MapInfo, row_points: float) -> None:
         for y in (tall / 2 if tall < 0.3 else (1 - tall) / 2,)
     ]
     axes.add_collection(PolyCollection(boxes, fc=PAPER, ec=INK, lw=1.2 * fine, zorder=5.5))
-    open_ends = [
-        (row.cells[-1].high, n + 0.5) for n, row in rows if row.edge.status == "above" and row.cells
-    ]
+    # Below the star, where there is room.
+    height = 0.25 if row_points >= points(ROOMY) else 0.5
+    above = [(n, row) for n, row in rows if row.edge.status == "above" and row.cells]
+    open_ends = [(row.cells[-1].high, n + height) for n, row in above]
     if open_ends:
         x, y = zip(*open_ends, strict=True)
         axes.plot(

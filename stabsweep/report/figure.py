@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from matplotlib.figure import Figure, SubFigure
 
 from stabsweep.pick import Pick
 from stabsweep.region import Region
-from stabsweep.report._axes import FONT_SIZE, dress
+from stabsweep.report._axes import FONT_SIZE, dress, without_glyph_warnings
 from stabsweep.report.conclusion import conclusion, proof_text, remarks
 from stabsweep.report.draw_key import draw_colour_bar, draw_legend, map_key
 from stabsweep.report.draw_losses import draw_losses, draw_row_names
@@ -182,7 +181,7 @@ def _laid_out(figure: Figure, dpi: int) -> Iterator[None]:
     the engine does not repeat their last digits.
     """
     layout, own_dpi = figure.get_layout_engine(), figure.dpi
-    with matplotlib.rc_context(SETTINGS), _without_glyph_warnings():
+    with matplotlib.rc_context(SETTINGS), without_glyph_warnings():
         figure.dpi = dpi
         if layout is not None:
             layout.execute(figure)
@@ -203,14 +202,6 @@ def _written(figure: Figure, form: str, dpi: int) -> bytes:
     figure.savefig(file, format=form, dpi=dpi, metadata=_NO_DATE[form])
     data = file.getvalue()
     return _with_stable_ids(data.decode("utf-8")).encode("utf-8") if form == "svg" else data
-
-
-@contextmanager
-def _without_glyph_warnings() -> Iterator[None]:
-    """A name in a script that the font lacks is drawn as boxes, which is no reason to shout."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        yield
 
 
 def _with_stable_ids(svg: str) -> str:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from stabsweep import report
+from stabsweep.environment.difference import Difference, diff
 from stabsweep.errors import BadInput
 from stabsweep.numerals import loss, plural, rate
 from stabsweep.pick import Pick
 from stabsweep.result import Result
 from stabsweep.shift import Shift, find_shifts
-from stabsweep.store import DERIVED
+from stabsweep.store import DERIVED, read_environment
 
 
 @dataclass(frozen=True)
@@ -70,18 +71,44 @@ class Comparison:
         return report.draw_shifts(report.shift_info(self.shifts, self.names))
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Writes `compare.png` and `compare.svg`; returns their paths.
+        """Writes `compare.html`, `compare.png` and `compare.svg`; returns their paths.
 
         Raises:
             BadInput: the folder cannot be made or written to.
         """
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            return report.save_figure(self.plot(), folder, "compare")
+            pictures = report.save_figure(self.plot(), folder, "compare")
+            page = report.render_compare_page(
+                self.shifts,
+                pictures[0].read_bytes(),
+                self.names,
+                dict(self._picks),
+                {key: (_said(a), _said(b)) for key, (a, b) in self.differences.items()},
+                self.environments,
+                [text for _, text in self._notes],
+            )
+            return [report.save_page(folder, page, "compare"), *pictures]
         except OSError as error:
             raise BadInput(
-                f"cannot write the picture to {folder}: {error.strerror}; choose another out=DIR"
+                f"cannot write the page to {folder}: {error.strerror}; choose another out=DIR"
             ) from None
+
+    @property
+    def environments(self) -> Difference:
+        """What differs between the machines of A and B, as far as their folders tell."""
+        a, b = (read_environment(r.folder) if r.folder else {} for r in (self.a, self.b))
+        return diff(a, b, ("A", "B"))
+
+    @property
+    def _picks(self) -> list[tuple[str, str]]:
+        """The two recommendations, and how far they lie apart: a word and a text each."""
+        picks = [("Pick A", pick_text(self.a.pick)), ("Pick B", pick_text(self.b.pick))]
+        moved = self.pick_decades
+        if moved is not None:
+            text = f"B's rate is {moved:+.2f} decades from A's" if moved else "the same rate"
+            picks.append(("", text))
+        return picks
 
     def summary(self) -> str:
         """The answer as text, as the command line prints it."""
@@ -89,12 +116,7 @@ class Comparison:
         sides = [("A", self.names[0]), ("B", self.names[1])]
         blocks.append("\n".join(report.entry(*side) for side in sides))
         blocks.append("\n".join(report.shift_table(self.shifts)))
-        picks = [("Pick A", pick_text(self.a.pick)), ("Pick B", pick_text(self.b.pick))]
-        moved = self.pick_decades
-        if moved is not None:
-            text = f"B's rate is {moved:+.2f} decades from A's" if moved else "the same rate"
-            picks.append(("", text))
-        blocks.append("\n".join(report.entry(*pick) for pick in picks))
+        blocks.append("\n".join(report.entry(*pick) for pick in self._picks))
         notes = [
             ("Differ", f"{k}: {_said(a)} -> {_said(b)}") for k, (a, b) in self.differences.items()
         ]
@@ -196,4 +218,6 @@ def _flat(config: Mapping[str, Any], lead: str = "") -> dict[str, Any]:
 def _said(value: Any) -> str:
     if isinstance(value, float):
         return rate(value) if 0 < abs(value) < 0.01 else f"{value:g}"
+    if isinstance(value, bool):
+        return str(value).lower()
     return "null" if value is None else str(value)

@@ -180,10 +180,11 @@ def test_judge_tells_and_saves(swept, tmp_path, capsys):
 def test_compare_tells_and_draws_only_where_it_is_told_to(swept, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["compare", str(swept), str(swept)]) == 0
-    assert "out=DIR draws" in capsys.readouterr().out and not list(tmp_path.iterdir())
+    assert "out=DIR writes" in capsys.readouterr().out and not list(tmp_path.iterdir())
     assert main(["compare", str(swept), str(swept), "out=drawn"]) == 0
-    assert "drawn/compare.png drawn/compare.svg" in capsys.readouterr().out
-    assert len(list((tmp_path / "drawn").iterdir())) == 2
+    names = ("compare.html", "compare.png", "compare.svg")
+    assert " ".join(f"drawn/{name}" for name in names) in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "drawn").iterdir()) == list(names)
     for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):
         assert main(["compare", str(swept), str(swept), f"format={form}"]) == 0
         assert read(capsys.readouterr().out)["rows"][0]["says"] == "not distinguishable"

@@ -9,6 +9,7 @@ from stabsweep.errors import BadInput
 from stabsweep.records import Record, Verdict
 from stabsweep.result import Result
 from stabsweep.space import Space
+from tests.report.reader import Reader
 
 SPACE = {"lr": {"low": 1e-3, "high": 10.0}, "warmup_steps": [0, 10]}
 
@@ -71,7 +72,17 @@ def test_the_edge_that_moved_is_named_with_what_was_asked_differently(tmp_path):
     assert plain["rows"][0]["usable_decades"] == pytest.approx(-1)
     assert plain["a"]["pick"]["lr"] == a.pick.lr
     paths = found.save(tmp_path / "new" / "folder")
-    assert [p.name for p in paths] == ["compare.png", "compare.svg"]
+    assert [p.name for p in paths] == ["compare.html", "compare.png", "compare.svg"]
+    read = Reader(paths[0].read_text(encoding="utf-8"))
+    for expected in (
+        "-1.00 moved",
+        "optimizer.momentum 0.9 0.99",
+        "Nothing differs that can change numbers",
+        f"Pick A lr={a.pick.lr}",
+    ):
+        assert expected in read.text
+    assert read.text.startswith(found.conclusion)
+    assert read.tags.count("img") == 1
 
 
 def test_a_sweep_and_itself_differ_in_nothing():

@@ -130,8 +130,9 @@ def compare(words: Sequence[str]) -> int:
     paths = found.save(options["out"]) if options["out"] else []
     print_answer(found, options["format"])
     if options["format"] == "text":
-        drawn = " ".join(map(str, paths)) or "none; out=DIR draws compare.png and compare.svg"
-        print(f"{'Picture':9}{drawn}")
+        names = "compare.html, compare.png and compare.svg"
+        written = " ".join(map(str, paths)) or f"none; out=DIR writes {names}"
+        print(f"{'Files':9}{written}")
     return OK if found.can_tell else NOT_OK
 
 

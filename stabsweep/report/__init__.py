@@ -3,6 +3,7 @@
 from stabsweep.report._document import save_page
 from stabsweep.report.cell import render_cell
 from stabsweep.report.changes import change_table, changed, examples
+from stabsweep.report.compare_page import render_compare_page
 from stabsweep.report.conclusion import conclusion
 from stabsweep.report.draw_run import draw_run
 from stabsweep.report.draw_shifts import draw_shifts
@@ -44,6 +45,7 @@ __all__ = [
     "layer_lines",
     "predicted_text",
     "render_cell",
+    "render_compare_page",
     "render_page",
     "render_run_page",
     "replay_info",

@@ -72,8 +72,9 @@ def _digest(text: str) -> str:
 
 
 def save_page(folder: str | Path, page: str) -> Path:
+def save_page(folder: str | Path, page: str, name: str = "report") -> Path:
     """Writes the page as `report.html` and returns its path."""
-    path = Path(folder) / "report.html"
+    path = Path(folder) / f"{name}.html"
     # A lone surrogate, from a file name that is not UTF-8, must not stop the report.
     path.write_text(page, encoding="utf-8", errors="replace", newline="\n")
     return path

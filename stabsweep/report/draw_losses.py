@@ -23,6 +23,8 @@ MAX_LINES = 6
 LANE = 0.13
 """Share of the panel's height that the "not finite" lane takes."""
 
+MARKERS = "os^DvP"
+
 OTHERS = "#C4C4C4"
 
 MAX_VECTOR_MARKS = 400
@@ -86,7 +88,7 @@ def row_key(info: LossInfo) -> Key:
         return [], []
     handles = [Line2D([], [], lw=0)]
     handles += [
-        Line2D([], [], color=_colour(info, number), lw=_width(line), marker="o", ms=_mark(line))
+        Line2D([], [], color=_colour(info, number), lw=_width(line), **_mark(info, number))
         for number, line in named
     ]
     labels = [info.title, *(line.label for _, line in named)]
@@ -131,8 +133,10 @@ def _width(line: LossLine) -> float:
     return points(2.6 if line.is_main else 1.4)
 
 
-def _mark(line: LossLine) -> float:
-    return _width(line) + points(1.2)
+def _mark(info: LossInfo, number: int) -> dict[str, Any]:
+    """Each row has a marker of its own, for who does not see its colour."""
+    marker = MARKERS[number] if len(info.lines) <= MAX_LINES else "o"
+    return {"marker": marker, "ms": _width(info.lines[number]) + points(1.6)}
 
 
 def _draw_line(axes: Axes, info: LossInfo, number: int) -> None:
@@ -141,9 +145,10 @@ def _draw_line(axes: Axes, info: LossInfo, number: int) -> None:
     clip = lambda values: np.clip(np.array(values, float), low, high)  # noqa: E731
     is_many = len(info.lines) > MAX_LINES
     if line.lrs:
+        mark = {} if is_many and not line.is_main else _mark(info, number)
         axes.plot(
-            line.lrs, clip(line.middle), color=colour, lw=_width(line), ms=_mark(line),
-            marker="" if is_many and not line.is_main else "o", zorder=4 if line.is_main else 3,
+            line.lrs, clip(line.middle), color=colour, lw=_width(line),
+            zorder=4 if line.is_main else 3, **mark,
         )  # fmt: skip
         if line.is_main or not is_many:
             axes.fill_between(

@@ -23,7 +23,7 @@ MAX_LINES = 6
 LANE = 0.13
 """Share of the panel's height that the "not finite" lane takes."""
 
-MARKERS = "os^DvP"
+MARKERS = "osDPvp"  # none points up: that would be a loss above the axis
 
 OTHERS = "#C4C4C4"
 

@@ -11,8 +11,8 @@ from stabsweep.report.drift_curves import DriftCurve, draw_drift, drift_info
 from stabsweep.report.edge_shifts import shift_info, shift_sentence, shift_table
 from stabsweep.report.figure import draw_report, save_figure
 from stabsweep.report.page import render_page
-from stabsweep.report.replay_curves import replay_info
 from stabsweep.report.paper import PAPER, WIDTHS, draw_paper, save_paper
+from stabsweep.report.replay_curves import replay_info
 from stabsweep.report.run_conclusion import predicted_text, run_conclusion, run_remarks
 from stabsweep.report.run_curves import run_info
 from stabsweep.report.run_events import events_of, first_bad, skips_of

@@ -71,7 +71,6 @@ def _digest(text: str) -> str:
     return f"sha256-{digest}"
 
 
-def save_page(folder: str | Path, page: str) -> Path:
 def save_page(folder: str | Path, page: str, name: str = "report") -> Path:
     """Writes the page as `report.html` and returns its path."""
     path = Path(folder) / f"{name}.html"

@@ -20,6 +20,9 @@ from stabsweep.space import Space
 MAX_ROWS = 5
 """Rows of the map; with more of them all trials share one line."""
 
+NUM_SCALE_LINES = 2
+"""Below the rows: the marks and the rates."""
+
 MAX_COLUMNS = 72
 
 REACH = 2
@@ -47,7 +50,7 @@ class LiveView:
         self._seen: list[tuple[tuple[Value, ...], float, str]] = []
         self._found_rows: dict[tuple[Value, ...], None] = {}
         self._found: Counter[str] = Counter()
-        self._frame: tuple[float, float, int] | None = None
+        self._frame: tuple[float, float, int, int] | None = None
         self._bins: dict[tuple[Value, ...], list[Counter[str]]] = {}
 
     def render(
@@ -57,8 +60,12 @@ class LiveView:
         width: int = 80,
         seconds: float = 0.0,
         done: bool = False,
+        height: int = 24,
     ) -> Text:
-        """All lines as one text of at most `width` columns.
+        """All lines as one text of at most `width` columns and `height` lines.
+
+        Where there are too few lines the rows of the map share one, and then the map is cut: how
+        far the sweep has come is the last thing to go.
 
         Args:
             title: what is swept.
@@ -67,12 +74,18 @@ class LiveView:
             seconds: time since the start, by the watcher's own clock: something has to move
                 before the first trial ends.
             done: leave out what moves.
+            height: lines of the terminal.
         """
-        lines = [self._title(title, seconds, width, done), *self._map(progress, width)]
-        lines += [self._stats(progress), *self._counts(progress, width)]
+        head = self._title(title, seconds, width, done)
+        if progress.records is not self._records:
+            self._look(progress.records)
+        below = [self._stats(progress), *self._counts(progress, width)]
         if not done:
-            lines.append(self._bar(progress, width))
-        return Text("\n").join(line for line in lines if line.plain.strip())
+            below.append(self._bar(progress, width))
+        below = [line for line in below if line.plain.strip()]
+        room = max(height - 1 - len(below), 0)
+        above = [line for line in self._map(progress, width, room) if line.plain.strip()]
+        return Text("\n").join([head, *above[:room], *below[-max(height - 1, 1) :]])
 
     def _title(self, title: str, seconds: float, width: int, done: bool) -> Text:
         frames = SPINNERS[0 if self.unicode else 1]
@@ -84,17 +97,15 @@ class LiveView:
         pad = " " * max(room - name.cell_len + 2, 1)
         return Text.assemble((spin, "cyan"), name, pad, (clock, "dim"))
 
-    def _map(self, progress: Progress, width: int) -> list[Text]:
-        if progress.records is not self._records:
-            self._look(progress.records)
+    def _map(self, progress: Progress, width: int, room: int) -> list[Text]:
         ends = self._ends()
         if ends is None:
             return []
-        rows = self._rows()
+        rows = self._rows(min(MAX_ROWS, room - NUM_SCALE_LINES))
         labels = [" / ".join(value_text(value) for value in row) for row in rows]
         margin = min(max((len(label) for label in labels), default=0), 18)
         columns = max(min(width - margin - 2, MAX_COLUMNS), 10)
-        self._fill_bins((*ends, columns), rows)
+        self._fill_bins((*ends, columns, len(rows)), rows)
         lines = []
         for row, label in reversed(list(zip(rows, labels, strict=True))):
             line = Text(label[:margin].rjust(margin) + " ", style="dim")
@@ -128,17 +139,19 @@ class LiveView:
         low, high = min(lrs), max(lrs)
         return (low, high) if high > low else (low - 0.5, high + 0.5)
 
-    def _rows(self) -> list[tuple[Value, ...]]:
+    def _rows(self, most: int) -> list[tuple[Value, ...]]:
         rows = list(self._found_rows)
-        if len(rows) > MAX_ROWS or not rows:
+        if len(rows) > most or not rows:
             return [()]
         try:
             return sorted(rows, key=lambda row: tuple(math.inf if v is None else v for v in row))
         except TypeError:  # names and numbers do not compare
             return sorted(rows, key=str)
 
-    def _fill_bins(self, frame: tuple[float, float, int], rows: list[tuple[Value, ...]]) -> None:
-        low, high, columns = frame
+    def _fill_bins(
+        self, frame: tuple[float, float, int, int], rows: list[tuple[Value, ...]]
+    ) -> None:
+        low, high, columns, _ = frame
         if frame == self._frame:
             return
         self._frame = frame

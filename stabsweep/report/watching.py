@@ -197,6 +197,7 @@ class Terminal:
             self._console.width,
             time.monotonic() - self._began,
             self._done,
+            self._console.height,
         )
         text.no_wrap = True
         text.overflow = "crop"

@@ -29,6 +29,20 @@ def test_it_fits_80_by_12_and_says_what_matters(sweep):
         assert expected in text.plain
 
 
+@pytest.mark.parametrize("height", [3, 6, 8, 9, 12])
+def test_whatever_the_height_the_last_line_says_how_far_it_has_come(sweep, height):
+    region, _ = sweep
+    view, progress = LiveView(region.space), progress_of(region)
+    whole = view.render("AdamW", progress).plain.splitlines()
+    lines = view.render("AdamW", progress, height=height).plain.splitlines()
+    assert len(lines) <= height and lines[-1] == whole[-1] and lines[0] == whole[0]
+    rows = [line for line in lines if "●" in line and "converged" not in line]
+    room = height - 1 - (len(whole) - 7)
+    # Without room for all of them the rows share one line: some would show half the space.
+    assert len(rows) == (4 if height >= len(whole) else 1 if room > 0 else 0)
+    assert view.render("AdamW", progress).plain.splitlines() == whole
+
+
 def test_a_sweep_that_may_stop_by_itself_says_so():
     text = LiveView().render("x", Progress(144, 28, seconds=9.0, eta_seconds=60, may_stop=True))
     assert "28 of at most 144" in text.plain and "eta <1 min" in text.plain

@@ -176,6 +176,15 @@ class Region:
         rows = [row for row in self.rows if row.best is not None]
         return min(rows, key=lambda row: row.best.loss) if rows else None  # type: ignore[union-attr]
 
+    @property
+    def landmarks(self) -> dict[str, Any]:
+        """The best rate and the edge of the best row, as a `Progress` names them."""
+        row = self.best_row
+        if row is None or row.best is None:
+            return {}
+        known: dict[str, Any] = {"best_lr": row.best.lr, "best_loss": row.best.loss}
+        return known | {f"edge_{key}": getattr(row.edge, key) for key in ("lr", "low", "high")}
+
 
 def find_region(space: Space, records: Iterable[Record]) -> Region:
     """The region that a set of records describes.

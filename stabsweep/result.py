@@ -231,11 +231,12 @@ class Result:
         """
         assert self.folder is not None
         try:
-            save_outcome(self.folder, self.region.records, self.pick.as_dict())
             if self.proofs:
                 save_proofs(self.folder, [proof.as_dict() for proof in self.proofs])
             if self.theory:
                 save_yaml(self.folder / THEORY, self.theory.as_dict())
+            # Once it is there, whoever watches reads all of the answer.
+            save_outcome(self.folder, self.region.records, self.pick.as_dict())
             report.save_figure(self.plot(), self.folder)
             judged_with = read_thresholds(self.folder)
             page = report.render_page(

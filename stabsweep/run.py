@@ -193,9 +193,6 @@ class Run:
             self._counts = Counter(record.verdict for record in self.region.records)
             took = time.perf_counter() - now
             self._region_due = now + max(REGION_SECONDS, took / REGION_SHARE)
-        row = self._region.best_row if self._region else None
-        best = row.best if row else None
-        edge = row.edge if row else None
         seconds = now - self._began
         done = len(self.records) - self._num_before
         todo = self.study.num_trials - len(self.records)
@@ -212,13 +209,9 @@ class Run:
             seconds=seconds,
             eta_seconds=eta,
             counts=dict(self._counts),
-            best_lr=best.lr if best else None,
-            best_loss=best.loss if best else None,
-            edge_lr=edge.lr if edge else None,
-            edge_low=edge.low if edge else None,
-            edge_high=edge.high if edge else None,
             records=self._region.records if self._region else (),
             may_stop=self.study.may_stop,
+            **(self._region.landmarks if self._region else {}),
         )
 
 

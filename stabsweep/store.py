@@ -9,7 +9,7 @@
                         traces.npy@OFFSET (in older folders a file of its own, traces/000000.npy)
     bracket.jsonl       the short trials that found the range, where there were some
     trials.csv          the records as a table
-    pick.yaml           the recommendation
+    pick.yaml           the recommendation; it is there when the sweep has ended
     theory.yaml         the edge of linear theory in the pick's row, where there is one
     thresholds.yaml     what the verdicts were judged with, when they were judged again
     records.before-judge.jsonl  the records as they were before that
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 RECORDS, TRACES, CONFIG = "records.jsonl", "traces.npy", "config.yaml"
 THRESHOLDS, NOTES, THEORY = "thresholds.yaml", "notes.txt", "theory.yaml"
-BRACKET = "bracket.jsonl"
+BRACKET, PICK, TABLE = "bracket.jsonl", "pick.yaml", "trials.csv"
 
 
 DERIVED = ("num_planned", "extended", "ending")
@@ -73,6 +73,8 @@ class Store:
                 text = json.dumps(plain, indent=2, allow_nan=False) + "\n"
                 (folder / "environment.json").write_text(text, encoding="utf-8")
                 save_yaml(folder / CONFIG, config)
+            # The answer to fewer trials; whoever watches takes it for the end.
+            (folder / PICK).unlink(missing_ok=True)
             cut_torn_line(folder / RECORDS)
             self._file = open(folder / RECORDS, "a", encoding="utf-8")  # noqa: SIM115
             self._traces = open(folder / TRACES, "ab")  # noqa: SIM115
@@ -250,11 +252,11 @@ def _columns(records: Iterable[Record]) -> dict[str, list[Any]]:
 def save_outcome(folder: Path, records: Iterable[Record], pick: Mapping[str, Any]) -> None:
     """Writes what is derived from the records: `trials.csv` and `pick.yaml`."""
     columns = _columns(records)
-    with open(folder / "trials.csv", "w", encoding="utf-8", newline="") as file:
+    with open(folder / TABLE, "w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator=os.linesep)
         table.writerow(columns)
         table.writerows(zip(*columns.values(), strict=True))
-    save_yaml(folder / "pick.yaml", pick)
+    save_yaml(folder / PICK, pick)
 
 
 def save_proofs(folder: Path, proofs: Iterable[Mapping[str, Any]]) -> None:

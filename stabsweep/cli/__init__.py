@@ -25,6 +25,7 @@ VERBS: Mapping[str, str] = {
     "resume": "_results",
     "train": "_train",
     "verify": "_check",
+    "watch": "_results",
 }
 """Verb -> the file of this folder whose function of that name runs the words after it, and returns
 the exit code. Loaded when it is asked for: `env` must answer where NumPy does not load."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,6 +100,34 @@ def pick(words: Sequence[str]) -> int:
     else:
         print_plain(pick.as_dict(), options["format"])
     return OK if pick.is_ok else NOT_OK
+
+
+def watch(words: Sequence[str]) -> int:
+    """Follows a sweep that runs elsewhere until it has ended; Ctrl-C ends the watching alone."""
+    own = {"progress": "auto", "wait": "0", "patience": "", "format": "text"}
+    (folder,), options = read_words("watch DIR", words, own)
+    check_format(options["format"], FORMATS)
+    wait, patience = (whole(key, options[key]) for key in ("wait", "patience"))
+    for key, seconds in (("wait", wait), ("patience", patience)):
+        if seconds is not None and seconds < 0:
+            raise BadInput(f"{key}={seconds} is not allowed: give seconds, 0 or more")
+    limit = math.inf if patience is None else patience
+    try:
+        from stabsweep.following import follow
+
+        result = follow(folder, options["progress"], wait or 0, limit)
+    except KeyboardInterrupt:
+        print("stabsweep: watched no longer; the sweep itself goes on", file=sys.stderr)
+        return INTERRUPTED
+    if isinstance(result, str):
+        print(f"stabsweep: watched no longer: {result}", file=sys.stderr)
+        return NOT_OK
+    if result.interrupted and options["format"] == "text":
+        done, planned = len(result.region.records), result.config["num_planned"]
+        print(f"interrupted after {done} of {planned}; resume with: stabsweep resume {folder}")
+    else:
+        print_result(result, options["format"])
+    return INTERRUPTED if result.interrupted else OK if result.pick.is_ok else NOT_OK
 
 
 def judge(words: Sequence[str]) -> int:

@@ -18,10 +18,10 @@ from stabsweep.curvature import small_curvature
 from stabsweep.errors import BadInput
 from stabsweep.extension import Extension, read_extensions
 from stabsweep.leg import Legs
-from stabsweep.pick import MARGIN_DECADES, Pick
+from stabsweep.pick import MARGIN_DECADES
 from stabsweep.plan import Plan
 from stabsweep.progress import Progress, Watcher
-from stabsweep.proof import Proof, proven, with_constant
+from stabsweep.proof import with_constant
 from stabsweep.records import Record, Trial
 from stabsweep.result import Result, known_proofs, known_theory
 from stabsweep.run import Run
@@ -284,7 +284,7 @@ def _run(
         found = Result.find(legs.space, run.records, config, region=run.region)
         assert found.candidate is not None
         if with_constant(found.candidate, proofs).lr not in {p.record.lr for p in proofs}:
-            proofs = _prove(plan, found.candidate, run.records, watcher)
+            proofs = tests.prove(plan, found.candidate, run.records, watcher.note)
         if plan.curvature:
             theory = _theory(plan, found, theory)
     except KeyboardInterrupt:
@@ -317,20 +317,6 @@ def _run(
     if folder:
         result.save_report()
     return result
-
-
-def _prove(plan: Plan, pick: Pick, records: Sequence[Record], watcher: Watcher) -> list[Proof]:
-    """Puts a pick to the tests that the plan asks for."""
-    if pick.lr is None:
-        return []
-    proofs = []
-    if plan.confirm:
-        proofs += tests.contest(plan, pick, records, watcher.note)
-        proofs += tests.confirm(plan, with_constant(pick, proofs), watcher.note)
-    pick = proven(pick, proofs)
-    if plan.stress and pick.is_ok:
-        proofs += tests.stress(plan, pick, watcher.note)
-    return proofs
 
 
 def _theory(plan: Plan, found: Result, known: Theory | None) -> Theory | None:

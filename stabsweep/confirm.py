@@ -14,7 +14,7 @@ from stabsweep.model import MODELS
 from stabsweep.numerals import plural, rate, round_rate
 from stabsweep.pick import Pick
 from stabsweep.plan import Plan
-from stabsweep.proof import CONFIRM, CONSTANT, Proof
+from stabsweep.proof import CONFIRM, CONSTANT, Proof, proven, with_constant
 from stabsweep.records import Point, Record
 
 NUM_SEEDS, LONGER = 3, 3
@@ -35,6 +35,29 @@ STRESS_SEEDS = 2
 
 OTHER_ORDER = 10_007
 """Added to a seed for another order of the batches with the same weights."""
+
+
+def prove(
+    plan: Plan, pick: Pick, records: Sequence[Record], note: Callable[[str], None]
+) -> list[Proof]:
+    """All tests that a plan asks for, each of what the one before it has left of the pick.
+
+    Args:
+        plan: of the sweep that gave the pick.
+        pick: one that the trials alone give.
+        records: of the sweep.
+        note: told in one line how each test went.
+    """
+    if pick.lr is None:
+        return []
+    proofs = []
+    if plan.confirm:
+        proofs += contest(plan, pick, records, note)
+        proofs += confirm(plan, with_constant(pick, proofs), note)
+    pick = proven(pick, proofs)
+    if plan.stress and pick.is_ok:
+        proofs += stress(plan, pick, note)
+    return proofs
 
 
 def contest(

@@ -14,6 +14,7 @@ from torch import nn
 from stabsweep import bracket as brackets
 from stabsweep import confirm as tests
 from stabsweep import environment, mirror, pruner, report
+from stabsweep import log as logs
 from stabsweep.curvature import small_curvature
 from stabsweep.errors import BadInput
 from stabsweep.extension import Extension, read_extensions
@@ -39,7 +40,7 @@ from stabsweep.study import rehearse
 from stabsweep.task import Task
 from stabsweep.theory import Theory, answer_row
 
-_APART = ("executor", "workers", "profile", "folder", "storage", "watcher")
+_APART = ("executor", "workers", "profile", "folder", "storage", "log", "watcher")
 """Arguments that are no part of what is swept."""
 
 
@@ -79,6 +80,7 @@ def sweep(
     curvature: bool | str = "auto",
     folder: str | Path | None = None,
     storage: str | None = None,
+    log: str | Sequence[str] | None = None,
     watcher: Watcher | str = "auto",
 ) -> Result:
     """Finds where training is stable, and a learning rate that is safe.
@@ -135,6 +137,8 @@ def sweep(
         storage: URL of an Optuna storage that gets a copy of every finished trial, for dashboards
             and other tools: `sqlite:///sweep.db`. It is not part of the sweep: `resume` is given it
             anew, and no password gets into the folder.
+        log: dashboards that get the answer, the map and some trials at the end: `tensorboard`,
+            `mlflow`, `wandb`, or several. No part of the sweep either.
         watcher: `auto`, `live`, `plain`, `off`, or a `Watcher`.
 
     Returns:
@@ -146,6 +150,7 @@ def sweep(
     given = {key: value for key, value in locals().items() if key not in _APART}
     plan = Plan.make(given, executor, workers, profile)
     folder = Path(folder) if folder is not None else None
+    dashboards = logs.check(log, folder)
     tried = read_bracket(folder) if folder else []
     notes = []
     if plan.bracket:
@@ -157,7 +162,11 @@ def sweep(
     # With what its axes feed, which only the plan knows; a range that was found is not found again.
     given |= {"space": plan.space, "bracket": False}
     config = {key: _described(value) for key, value in given.items()}
-    return _run(plan, config, folder, watcher, storage, tried, notes)
+    watcher = report.watcher(watcher, plan.space) if isinstance(watcher, str) else watcher
+    result = _run(plan, config, folder, watcher, storage, tried, notes)
+    for line in logs.write(dashboards, result):
+        watcher.note(line)
+    return result
 
 
 def resume(
@@ -166,10 +175,12 @@ def resume(
     storage: str | None = None,
     executor: str = "auto",
     workers: int | None = None,
+    log: str | Sequence[str] | None = None,
 ) -> Result:
     """Goes on with the sweep of a folder: what is recorded is not run again.
 
-    Where it trains (`executor`, `workers`) and what it tells may be other than before.
+    Where it trains (`executor`, `workers`) and what it tells (`log`, `storage`, `watcher`) may be
+    other than before.
 
     Raises:
         BadInput: it is no such folder, or its model or task was a Python object.
@@ -177,8 +188,8 @@ def resume(
     cure = f"call stabsweep.sweep with the same arguments and folder={str(folder)!r}"
     config = asked(read_config(Path(folder)), cure)
     try:
-        apart = {"executor": executor, "workers": workers, "storage": storage, "watcher": watcher}
-        return sweep(**config, folder=folder, **apart)
+        apart = {"executor": executor, "workers": workers, "storage": storage, "log": log}
+        return sweep(**config, folder=folder, watcher=watcher, **apart)
     except TypeError as error:
         raise BadInput(f"{folder}/config.yaml does not describe a sweep: {error}") from None
 
@@ -208,7 +219,7 @@ def _run(
     plan: Plan,
     config: dict[str, Any],
     folder: Path | None,
-    watcher: Watcher | str,
+    watcher: Watcher,
     storage: str | None,
     bracketed: Sequence[Record],
     remarks: Sequence[str],
@@ -230,7 +241,6 @@ def _run(
     if storage is not None:
         mirror.check_storage(storage)
     config = {**config, **legs.config}
-    watcher = report.watcher(watcher, legs.space) if isinstance(watcher, str) else watcher
     store = Store(folder, config, environment.take()) if folder else None
     if folder and bracketed:
         save_bracket(folder, bracketed)

@@ -32,6 +32,7 @@ class Schema:
     pruner: dict[str, Any] = field(default_factory=dict)
     engine: dict[str, Any] = field(default_factory=dict)
     executor: dict[str, Any] = field(default_factory=dict)
+    log: dict[str, Any] = field(default_factory=dict)
     horizon: int = MISSING
     num_trials: int = MISSING
     seeds: Any = MISSING
@@ -100,12 +101,12 @@ def read_overrides(words: Sequence[str]) -> list[str]:
         elif bare in groups:
             names = [path.stem for path in groups[bare].glob("*.yaml")]
             for name in value.split(","):
-                if word != "experiment=null" and _NO_NAME.fullmatch(name):
+                if word not in _OFF and _NO_NAME.fullmatch(name):
                     raise unknown(bare, name, names)
             if key != bare:
                 raise BadInput(f"{word} adds a second {bare}: leave the + away, {bare}={value}")
-            # No experiment is the default, which Hydra lets nobody spell out.
-            read += [] if word == "experiment=null" else [word]
+            # None of them is the default, which Hydra lets nobody spell out.
+            read += [] if word in _OFF else [word]
         elif bare == "name":
             _check_name(value.strip("'\""), is_final=False)
             read.append(word)
@@ -123,6 +124,7 @@ _FLAT: Mapping[str, Mapping[str, Any]] = {
     "executor": {"workers": None},
 }
 """Groups whose keys are arguments of their own: key -> value where a choice does not give it."""
+_OFF = ("experiment=null", "log=null")
 _NO_NAME = re.compile(r"\s*|null|true|false|[-+.\d][-+.\de]*", re.IGNORECASE)
 _AXIS_LIST = re.compile(r"(space\.\w+)(?:\.values)?")
 _WHOLE = {"seeds", *(key for key, kind in Schema.__annotations__.items() if kind == "int")}
@@ -173,6 +175,7 @@ def read_arguments(config: DictConfig) -> dict[str, Any]:
     for group in groups:
         if not isinstance(given[group], Mapping) or "name" not in given[group]:
             raise BadInput(f"{group}={given[group]!r} is no choice: see stabsweep --help")
+    given["log"] = list(given["log"] or ())
     sampler = dict(given.pop("sampler"))
     given["sampler_seed"] = sampler.pop("seed", 0)
     given["sampler"] = _plain(sampler)
@@ -232,10 +235,9 @@ def explain(error: BaseException) -> str:
         if "." in key or "@" in key or name in known:
             return f"{key} is not a key that can be set here: see stabsweep --help"
         return str(unknown("key", key, known))
-    group = re.search(r"Could not find '([^']+)/([^']+)'", text)
+    group = re.search(r"Could not (?:find|load) '([^']+)/([^']+)'", text)
     if group:
-        options = re.search(r"Available options in '[^']+':\s*(.*?)(?:\n\S|\Z)", text, re.DOTALL)
-        names = options.group(1).split() if options else []
+        names = [path.stem for path in (find_folder() / group.group(1)).glob("*.yaml")]
         return str(unknown(group.group(1), group.group(2), names))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     full_key = next((line.split(":", 1)[1].strip() for line in lines if "full_key:" in line), "")

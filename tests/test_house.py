@@ -20,7 +20,17 @@ CONF = ROOT / "conf"
 MAX_LINES = 400
 MAX_MEDIAN_LINES = 150
 MAX_PUBLIC_NAMES = 23
-MIRRORED = ("model", "task", "optimizer", "clipper", "engine", "executor", "sampler", "pruner")
+MIRRORED = (
+    "model",
+    "task",
+    "optimizer",
+    "clipper",
+    "engine",
+    "executor",
+    "sampler",
+    "pruner",
+    "log",
+)
 VAGUE = {"utils", "util", "helpers", "helper", "common", "core", "misc"}
 # In pieces, so that this file does not name what it forbids.
 REGISTRIES = [

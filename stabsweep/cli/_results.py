@@ -14,6 +14,7 @@ from stabsweep.cli._words import (
     NOT_OK,
     OK,
     check_format,
+    names,
     print_answer,
     print_plain,
     print_result,
@@ -22,7 +23,10 @@ from stabsweep.cli._words import (
 )
 from stabsweep.errors import BadInput, unknown
 
-_RESUME = {"progress": "auto", "format": "text", "storage": "", "executor": "auto", "workers": ""}
+_RESUME = {
+    "progress": "auto", "format": "text", "storage": "", "log": "", "executor": "auto",
+    "workers": "",
+}  # fmt: skip
 
 
 def resume(words: Sequence[str]) -> int:
@@ -33,14 +37,15 @@ def resume(words: Sequence[str]) -> int:
 
     workers = whole("workers", options["workers"])
     storage = options["storage"] or None
-    result = resume(folder, options["progress"], storage, options["executor"], workers)
+    log = names(options["log"])
+    result = resume(folder, options["progress"], storage, options["executor"], workers, log)
     print_result(result, options["format"])
     return INTERRUPTED if result.interrupted else OK if result.pick.is_ok else NOT_OK
 
 
 def report(words: Sequence[str]) -> int:
     """Draws the pictures and the page of a sweep again, or of a guarded run."""
-    own = {"figures": "", "width": "", "format": "text"}
+    own = {"figures": "", "width": "", "format": "text", "log": ""}
     (folder,), options = read_words("report DIR", words, own)
     check_format(options["format"], FORMATS)
     if options["figures"] not in ("", "paper"):
@@ -53,6 +58,8 @@ def report(words: Sequence[str]) -> int:
     if is_run(folder):
         if options["figures"]:
             raise BadInput(f"figures=paper draws a sweep; {folder} is a guarded run")
+        if options["log"]:
+            raise BadInput(f"log={options['log']} is for sweeps, and {folder} is a guarded run's")
         from stabsweep.watched import load_run
 
         watched = load_run(folder)
@@ -66,17 +73,21 @@ def report(words: Sequence[str]) -> int:
             f"{folder} is no result folder: it has neither the {CONFIG} of a sweep nor the "
             f"{STEPS} of a guarded run"
         )
+    from stabsweep import log
     from stabsweep.result import load
 
+    dashboards = log.check(names(options["log"]), folder)
     result = load(folder)
     if options["figures"]:
         # First, since it may not like the width.
         paths = result.save_figures(options["width"] or "single")
     result.save_report()
+    for line in log.write(dashboards, result):
+        print(f"stabsweep: {line}", file=sys.stderr)
     print_result(result, options["format"])
     if options["figures"] and options["format"] == "text":
-        names = " ".join(dict.fromkeys(path.stem for path in paths[:-1]))
-        print(f"{'Figures':9}{paths[0].parent}/ {names} (pdf, svg, png) {paths[-1].name}")
+        drawn = " ".join(dict.fromkeys(path.stem for path in paths[:-1]))
+        print(f"{'Figures':9}{paths[0].parent}/ {drawn} (pdf, svg, png) {paths[-1].name}")
     return OK if result.pick.is_ok else NOT_OK
 
 

@@ -23,7 +23,7 @@ SHOWN = {"progress": "auto", "format": "text"}
 OF_SWEEPS = {
     "space", "sampler", "pruner", "num_trials", "seeds", "extend", "bracket", "confirm", "stress",
     "curvature", "margin_decades", "engine", "executor", "workers", "storage",
-    "hydra",
+    "log", "hydra",
 }  # fmt: skip
 """What says how rates are searched for: a run has one."""
 

@@ -62,6 +62,11 @@ def whole(key: str, text: str) -> int | None:
         raise BadInput(f"{key}={text} is not a whole number") from None
 
 
+def names(text: str) -> list[str]:
+    """The names that were typed as `a`, `a,b` or `[a,b]`; none where nothing was."""
+    return [name.strip() for name in text.strip("[]").split(",") if name.strip()]
+
+
 def check_format(given: str, allowed: Sequence[str]) -> None:
     """Nothing, if an answer can be printed so.
 

@@ -4,7 +4,7 @@ from stabsweep.report._document import save_page
 from stabsweep.report.cell import render_cell
 from stabsweep.report.changes import change_table, changed, examples
 from stabsweep.report.compare_page import render_compare_page
-from stabsweep.report.conclusion import conclusion
+from stabsweep.report.conclusion import conclusion, picked_row
 from stabsweep.report.draw_run import draw_run
 from stabsweep.report.draw_shifts import draw_shifts
 from stabsweep.report.drift_curves import DriftCurve, draw_drift, drift_info
@@ -18,7 +18,9 @@ from stabsweep.report.run_curves import run_info
 from stabsweep.report.run_events import events_of, first_bad, skips_of
 from stabsweep.report.run_layers import layer_lines
 from stabsweep.report.run_page import render_run_page
+from stabsweep.report.sample_traces import choose_traces, thinned
 from stabsweep.report.sharpness_curve import draw_sharpness, sharpness_info
+from stabsweep.report.style import outcome
 from stabsweep.report.summary import WIDTH, counted, entry, summary
 from stabsweep.report.watching import watcher
 
@@ -29,6 +31,7 @@ __all__ = [
     "DriftCurve",
     "change_table",
     "changed",
+    "choose_traces",
     "conclusion",
     "counted",
     "draw_drift",
@@ -43,6 +46,8 @@ __all__ = [
     "examples",
     "first_bad",
     "layer_lines",
+    "outcome",
+    "picked_row",
     "predicted_text",
     "render_cell",
     "render_compare_page",
@@ -61,5 +66,6 @@ __all__ = [
     "shift_table",
     "skips_of",
     "summary",
+    "thinned",
     "watcher",
 ]

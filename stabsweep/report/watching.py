@@ -220,6 +220,7 @@ class Notebook:
         self._title, self._progress = "", Progress(0)
         self._began = self._drawn_at = 0.0
         self._notes: list[str] = []
+        self._has_ended = False
 
     def start(self, title: str, progress: Progress) -> None:
         """Opens the output."""
@@ -242,10 +243,12 @@ class Notebook:
 
     def stop(self) -> None:
         """Leaves the notes and one line; may be called twice."""
-        ended = replace(self._progress, eta_seconds=None)
-        self._draw(Text(progress_line(ended, self._title)))
+        self._has_ended = True
+        self._draw(self._frame())
 
     def _frame(self) -> Text:
+        if self._has_ended:
+            return Text(progress_line(replace(self._progress, eta_seconds=None), self._title))
         return self._view.render(self._title, self._progress, 80, time.monotonic() - self._began)
 
     def _draw(self, text: Text) -> None:

@@ -211,6 +211,8 @@ def test_a_notebook_has_one_output_that_is_updated(sweep, monkeypatch, capsys):
     assert notes == "before the start\n<i>halved</i>"
     assert line.startswith("<b>x</b> 150/192 78% | ") and "eta" not in line
     assert line.endswith(" | best 1.0e-2 (loss 1.50)")
+    notebook.note("after the end")
+    assert shown[-1]["text/plain"] == f"{notes}\nafter the end\n{line}"
     for bundle in shown:
         assert "<b>" not in bundle["text/html"] and "<script" not in bundle["text/html"]
     assert "&lt;b&gt;x&lt;/b&gt; 150/192" in shown[-1]["text/html"]

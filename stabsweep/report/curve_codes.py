@@ -18,6 +18,9 @@ from stabsweep.records import CURVES, Array, Record
 SHOWN = ("loss", "grad_norm", "update_ratio", "clip_coef")
 """Curves that a page draws, in their order there."""
 
+PLACES = [CURVES.index(name) for name in SHOWN]
+"""Where they stand in a trace."""
+
 BLOCK = 256
 """Trials that are packed together: unpacking them takes some ten milliseconds."""
 
@@ -71,12 +74,9 @@ def _block(traces: Sequence[Array | None], horizon: int, buckets: int) -> str:
     for number, curves in enumerate(traces):
         if curves is None or not curves.shape[1]:
             continue
-        shown = np.asarray(curves, float)[[CURVES.index(name) for name in SHOWN]]
-        for which, values in enumerate(condensed(shown[:, :horizon], horizon, buckets)):
-            code, low, high, linear = _encoded(values)
-            codes[number, which, : len(code)] = code
-            ends[number, which] = low, high
-            is_linear[number, which] = linear
+        shown = np.asarray(curves, float)[PLACES, :horizon]
+        code, ends[number], is_linear[number] = _encoded(condensed(shown, horizon, buckets))
+        codes[number, :, : code.shape[1]] = code
     deltas = np.diff(codes, axis=-1, prepend=np.uint8(0))
     packed = zlib.compress(ends.tobytes() + is_linear.tobytes() + deltas.tobytes(), 6)
     return base64.b64encode(packed).decode("ascii")
@@ -105,18 +105,20 @@ def condensed(curves: Array, horizon: int, buckets: int) -> Array:
     return np.stack([first, second], axis=2).reshape(len(curves), -1)
 
 
-def _encoded(values: Array) -> tuple[Array, float, float, bool]:
-    """Codes of one curve, the ends of its range, and whether the range is linear."""
+def _encoded(values: Array) -> tuple[Array, Array, Array]:
+    """Codes of curves (C, N), the ends of their ranges (C, 2), whether these are linear (C,)."""
     is_finite = np.isfinite(values)
-    linear = bool((values[is_finite] < 0).any())
-    is_zero = (values == 0) & (not linear)
+    is_linear = (is_finite & (values < 0)).any(axis=1)
+    is_zero = (values == 0) & ~is_linear[:, None]
     is_kept = is_finite & ~is_zero
     with np.errstate(divide="ignore", invalid="ignore"):
-        scaled = values if linear else np.log10(values)
-    low, high = (0.0, 0.0)
-    if is_kept.any():
-        low, high = float(scaled[is_kept].min()), float(scaled[is_kept].max())
-    place = (scaled - low) / (high - low) if high > low else np.zeros_like(scaled)
-    code = np.where(is_kept, LOWEST + np.rint(np.where(is_kept, place, 0.0) * (255 - LOWEST)), 0)
+        scaled = np.log10(values)
+    scaled[is_linear] = values[is_linear]
+    low = np.where(is_kept, scaled, np.inf).min(axis=1)
+    high = np.where(is_kept, scaled, -np.inf).max(axis=1)
+    ends = np.where((low <= high)[:, None], np.stack([low, high], axis=1), 0.0)
+    width = ends[:, 1:] - ends[:, :1]
+    place = np.where(is_kept, scaled - ends[:, :1], 0.0) / np.where(width > 0, width, 1.0)
+    code = np.where(is_kept, LOWEST + np.rint(place * (255 - LOWEST)), NOT_FINITE)
     code[is_zero] = ZERO
-    return code.astype(np.uint8), low, high, linear
+    return code.astype(np.uint8), ends, is_linear

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, wraps
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 from scipy import linalg, special
+from threadpoolctl import ThreadpoolController
 
 from stabsweep.chart import Sample
 from stabsweep.edge import LAPSE_ABOVE, LAPSE_BELOW
 from stabsweep.records import Array
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 WIDE, TREND, OFFSET = 3.0, 1.5, 0.7
 """Prior deviations in decades: of the edge around the middle of the range, of its trend from end to
@@ -46,6 +52,27 @@ NUM_TURNS = 40
 
 LEAST_STEP, MOST_STEP = 0.2, 0.8
 """Least and most part of an update that is made in a turn."""
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _in_one_thread(work: Callable[P, R]) -> Callable[P, R]:
+    """Keeps the linear algebra of a call in one thread.
+
+    Its matrices are small: on two busy cores the threads that wait for each other took two thirds
+    of the time. And how a product rounds depends on how many there are, which must not decide where
+    the next trial goes.
+    """
+
+    @wraps(work)
+    def alone(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _libraries().limit(limits=1, user_api="blas"):
+            return work(*args, **kwargs)
+
+    return alone
 
 
 @dataclass(frozen=True)
@@ -115,6 +142,7 @@ class Surface:
         self._lower = linalg.cholesky(covariance, lower=True)
         self._propagate(sample)
 
+    @_in_one_thread
     def at(self, z: Array, category: Array) -> tuple[Array, Array]:
         """Mean and standard deviation of the edge, in decades, at places of the chart."""
         phi, half = self._halves(z, category)
@@ -125,6 +153,7 @@ class Surface:
         edge, deviation = self.at(z, category)
         return special.ndtr((x - edge) / np.hypot(deviation, self.shape.width))
 
+    @_in_one_thread
     def joint(self, z: Array, category: Array) -> tuple[Array, Array]:
         """Mean and covariance of the edge at places of the chart."""
         phi, half = self._halves(z, category)
@@ -184,6 +213,7 @@ class Surface:
         self.evidence = float(fit + self.shape.log_prior) if fit <= 0 else -math.inf
 
 
+@_in_one_thread
 def fit(
     sample: Sample,
     num_categories: int,

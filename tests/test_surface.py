@@ -5,7 +5,9 @@ import itertools
 import numpy as np
 import pytest
 from scipy import special
+from threadpoolctl import threadpool_info, threadpool_limits
 
+from stabsweep import surface
 from stabsweep.chart import Sample
 from stabsweep.edge import LAPSE_ABOVE, LAPSE_BELOW, find_edge
 from stabsweep.surface import OFFSET, WIDE, Shape, Surface, fit
@@ -168,3 +170,18 @@ def test_verdicts_that_overshoot_together_do_not_run_away(seed):
         edge, _ = surface.at(np.array([[0.2], [0.8]]), np.zeros(2, int))
         assert np.abs(edge - [-1.8, -1.2]).max() < 0.3
         assert -60 < surface.evidence < 0
+
+
+def test_its_algebra_keeps_to_one_thread_and_leaves_the_others_as_they_were(monkeypatch):
+    def blas():
+        return {i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas"}
+
+    seen = set()
+    cholesky = surface.linalg.cholesky
+    monkeypatch.setattr(
+        surface.linalg, "cholesky", lambda *a, **k: (seen.update(blas()), cholesky(*a, **k))[1]
+    )
+    with threadpool_limits(2, user_api="blas"):
+        before = blas()
+        fit(sample_of([-2, -1, 0, 1], [0, 0, 1, 1]), 1, 0.0, search=False)
+        assert seen == {1} and blas() == before

@@ -223,6 +223,19 @@ class Result:
             return None
         return {**self.theory.as_dict(), "edge_decades": self.theory.decades(self.region)}
 
+    @property
+    def _replay(self) -> tuple[str, str]:
+        """What to type before and after a trial's number to train it again."""
+        objects = [
+            f"{key}=..."
+            for key in ("model", "task")
+            if isinstance(given := self.config.get(key), Mapping) and "python" in given
+        ]
+        if objects:
+            loaded = f"stabsweep.load({str(self.folder)!r})"
+            return f"stabsweep.find_replay({loaded}, trial=", f", {', '.join(objects)})"
+        return f"stabsweep replay {shlex.quote(str(self.folder))} trial=", ""
+
     def save_report(self) -> None:
         """Writes pictures, page, table and pick into the result folder.
 
@@ -256,7 +269,7 @@ class Result:
                 self._also,
                 self.theory,
                 partial(read_trace, self.folder),
-                f"stabsweep replay {shlex.quote(str(self.folder))} trial=",
+                self._replay,
             )
             report.save_page(self.folder, page)
         except OSError as error:

@@ -350,6 +350,9 @@ def test_a_python_object_is_given_again(tmp_path, capsys):
     assert main(["replay", str(result.folder)]) == 2
     err = capsys.readouterr().err
     assert "model was the Python object" in err and "find_replay(result, model=" in err
+    # The page names the call that can do it, not the command that cannot.
+    page = (result.folder / "report.html").read_text()
+    assert "stabsweep.find_replay(stabsweep.load(" in page and "stabsweep replay" not in page
     assert stabsweep.find_replay(load(result.folder), model=Root, watcher="off").step == 0
 
 

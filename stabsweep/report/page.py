@@ -48,7 +48,7 @@ def render_page(
     also: Iterable[tuple[str, str]] = (),
     theory: Theory | None = None,
     load_trace: LoadTrace | None = None,
-    replay: str = "",
+    replay: tuple[str, str] | None = None,
 ) -> str:
     """The page as text.
 
@@ -66,7 +66,7 @@ def render_page(
         also: what else is known: a word and a text each.
         theory: the edge of linear theory.
         load_trace: reads a record's curves; without it the page has none.
-        replay: what to type before the number of a trial to run it again; empty where one cannot.
+        replay: what to type before and after the number of a trial to run it again.
     """
     headline = conclusion(region, pick, subject)
     reason = f"{pick.reason} {proof_text(pick)}"

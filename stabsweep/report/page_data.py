@@ -24,7 +24,7 @@ def page_data(
     pick: Pick,
     theory: Theory | None = None,
     load_trace: Callable[[Record], Array | None] | None = None,
-    replay: str = "",
+    replay: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
     """Everything that the script shows, as JSON takes it.
 
@@ -36,7 +36,7 @@ def page_data(
         pick: the recommendation.
         theory: the edge of linear theory.
         load_trace: reads a record's curves; without it there are none to look at.
-        replay: what to type before the number of a trial to run it again; empty where one cannot.
+        replay: what to type before and after the number of a trial to run it again.
     """
     info = map_info(region, pick, theory)
     trials = _Trials(region, info)

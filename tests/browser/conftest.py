@@ -73,7 +73,7 @@ def open_page(chromium):
 def write_page(path: Path, region, pick, load_trace=make_trace, **more) -> Path:
     page = render_page(
         region, pick, PNG, "adamw on transformer", 192, {"Command": "stabsweep model=mlp"}, 42.0,
-        load_trace=load_trace, replay="stabsweep replay results/x trial=", **more,
+        load_trace=load_trace, replay=("stabsweep replay results/x trial=", ""), **more,
     )  # fmt: skip
     path.write_text(page, encoding="utf-8")
     return path

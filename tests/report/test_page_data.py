@@ -45,3 +45,8 @@ def test_json_cannot_end_its_element(sweep):
 
 def test_without_traces_there_are_no_curves(sweep):
     assert page_data(*sweep)["curves"]["blocks"] == []
+
+
+def test_a_trial_can_be_named_to_be_run_again(sweep):
+    assert page_data(*sweep)["replay"] is None
+    assert page_data(*sweep, replay=("again ", "!"))["replay"] == ("again ", "!")

@@ -58,7 +58,7 @@ class Detail {
       ...plots.map(([, host]) => host),
       curves ? null : make("p", { class: "quiet" }, "Its curves were not kept."),
       data.replay ? make("p", { class: "quiet" }, "Run it again, with the gradient norms of its layers:") : null,
-      data.replay ? copyable(`${data.replay}${number}`) : null,
+      data.replay ? copyable(data.replay.join(number)) : null,
       make("p", { class: "quiet" }, "Trials at this rate in this row:"),
       this.list(members[trials.row[at]][trials.cell[at]]),
     );

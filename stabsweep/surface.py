@@ -62,9 +62,9 @@ def _libraries() -> ThreadpoolController:
 def _in_one_thread(work: Callable[P, R]) -> Callable[P, R]:
     """Keeps the linear algebra of a call in one thread.
 
-    Its matrices are small: on two busy cores the threads that wait for each other took two thirds
-    of the time. And how a product rounds depends on how many there are, which must not decide where
-    the next trial goes.
+    How a product rounds depends on how many there are, which must not decide where the next trial
+    goes. And the matrices are small: where cores are busy, threads wait for each other (`pick` on a
+    folder of 88 trials took 5.6 s instead of 9.7).
     """
 
     @wraps(work)

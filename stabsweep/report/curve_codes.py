@@ -108,7 +108,7 @@ def condensed(curves: Array, horizon: int, buckets: int) -> Array:
 def _encoded(values: Array) -> tuple[Array, Array, Array]:
     """Codes of curves (C, N), the ends of their ranges (C, 2), whether these are linear (C,)."""
     is_finite = np.isfinite(values)
-    is_linear = (is_finite & (values < 0)).any(axis=1)
+    is_linear: Array = np.any(is_finite & (values < 0), axis=1)
     is_zero = (values == 0) & ~is_linear[:, None]
     is_kept = is_finite & ~is_zero
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -181,7 +181,8 @@ def _laid_out(figure: Figure, dpi: int) -> Iterator[None]:
     the engine does not repeat their last digits.
     """
     layout, own_dpi = figure.get_layout_engine(), figure.dpi
-    with matplotlib.rc_context(SETTINGS), without_glyph_warnings():
+    settings: dict[Any, Any] = {**matplotlib.rcParamsDefault, **SETTINGS}
+    with matplotlib.rc_context(settings), without_glyph_warnings():
         figure.dpi = dpi
         if layout is not None:
             layout.execute(figure)

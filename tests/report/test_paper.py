@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import matplotlib.text
 import pytest
+from cycler import cycler
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -74,7 +75,8 @@ save_paper(draw_paper(*make_sweep(), "AdamW", make_trace), Path(sys.argv[1]))
 def test_another_process_writes_the_same_bytes(sweep, load_trace, tmp_path):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
-    with matplotlib.rc_context({"font.size": 30, "axes.grid": True}):
+    others = {"font.size": 30, "axes.grid": True, "axes.prop_cycle": cycler(color=["#E24A33"])}
+    with matplotlib.rc_context(others):
         paths = save_paper(draw_paper(*sweep, "AdamW", load_trace), tmp_path / "here")
     subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path / "there")], check=True)
     assert paths

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stabsweep.report import render_page
-from tests.report.conftest import STATES, make_sweep, make_trace
+from tests.report.conftest import STATES, make_trace
 from tests.report.reader import PNG
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -93,6 +93,3 @@ def pages(tmp_path_factory):
 def whole(pages):
     """Path, region and pick of a whole, healthy sweep."""
     return pages["whole"]
-
-
-__all__ = ["make_sweep", "write_page"]

@@ -36,8 +36,17 @@ class Drift:
     decades: float
     is_moving: bool
 
+    @property
+    def _turns(self) -> bool:
+        """Whether it first moved the other way, so that there is no slope to speak of."""
+        lrs = list(self.edges.values())
+        before = math.log10(lrs[-2] / lrs[0]) if len(lrs) > 2 else 0.0
+        return abs(before) > LEAST_DECADES and before * self.decades < 0
+
     def __str__(self) -> str:
         path = ", ".join(f"{rate(lr)} at {steps} steps" for steps, lr in self.edges.items())
+        if self._turns:
+            return f"The edge moves up and down with the length of the run: {path}."
         word = "falls" if self.decades < 0 else "rises"
         size = f"{abs(self.decades):.2g}"
         return f"The edge {word} with the length of the run, by {size} decades a doubling: {path}."

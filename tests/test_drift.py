@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import stabsweep
-from stabsweep.drift import find_drift
+from stabsweep.drift import Drift, find_drift
 from stabsweep.records import Record, Verdict
 from stabsweep.space import Space
 from stabsweep.store import read_trace
@@ -49,6 +49,16 @@ def test_an_edge_that_falls_is_told_with_its_slope():
     assert found is not None and found.is_moving
     assert found.decades == pytest.approx(np.log10(0.05 / 0.4), abs=0.1)
     assert str(found).startswith("The edge falls with the length of the run, by 0.85 decades")
+
+
+def test_an_edge_that_moves_up_and_down_has_no_slope():
+    found = Drift({38: 0.053, 75: 0.12, 150: 0.053}, -0.36, True)
+    assert str(found) == (
+        "The edge moves up and down with the length of the run: 5.3e-2 at 38 steps, "
+        "0.12 at 75 steps, 5.3e-2 at 150 steps."
+    )
+    assert "falls" in str(Drift({38: 0.125, 75: 0.12, 150: 0.053}, -0.36, True))
+    assert "rises" in str(Drift({75: 0.053, 150: 0.12}, 0.36, True))
 
 
 def test_curves_that_were_not_kept_say_nothing():

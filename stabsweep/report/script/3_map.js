@@ -121,8 +121,8 @@ class StabilityMap {
       "learning rate");
     if (data.rowAxis) plot.add("text", { class: "name", x: 0, y: 12 }, this.rowName());
     this.groups.forEach((group, number) => this.edge(plot, box, group, ...this.rowEnds(number)));
-    this.star(plot);
     this.rings = ["ring-halo", "ring"].map((kind) => plot.add("rect", { class: kind }));
+    this.star(plot);
     this.mark();
   }
 

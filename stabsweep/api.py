@@ -24,7 +24,7 @@ from stabsweep.plan import Plan
 from stabsweep.progress import Progress, Watcher
 from stabsweep.proof import with_constant
 from stabsweep.records import Record, Trial
-from stabsweep.result import Result, known_proofs, known_theory
+from stabsweep.result import Result, known_proofs, known_theory, python_objects
 from stabsweep.run import Run
 from stabsweep.space import Space
 from stabsweep.store import (
@@ -210,8 +210,8 @@ def asked(config: Mapping[str, Any], cure: str, **objects: Any) -> dict[str, Any
     for key in ("model", "task"):
         if key not in known:
             raise BadInput(f"the config of the sweep lacks the key {key!r}")
-        if isinstance(known[key], Mapping) and "python" in known[key]:
-            raise BadInput(f"{key} was the Python object {known[key]['python']}: {cure}")
+    for key, name in python_objects(known).items():
+        raise BadInput(f"{key} was the Python object {name}: {cure}")
     return known
 
 

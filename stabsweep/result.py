@@ -226,14 +226,12 @@ class Result:
     @property
     def _replay(self) -> tuple[str, str]:
         """What to type before and after a trial's number to train it again."""
-        objects = [
-            f"{key}=..."
-            for key in ("model", "task")
-            if isinstance(given := self.config.get(key), Mapping) and "python" in given
-        ]
+        objects = "".join(f", {key}=..." for key in python_objects(self.config))
         if objects:
-            loaded = f"stabsweep.load({str(self.folder)!r})"
-            return f"stabsweep.find_replay({loaded}, trial=", f", {', '.join(objects)})"
+            return (
+                f"stabsweep.find_replay(stabsweep.load({str(self.folder)!r}), trial=",
+                f"{objects})",
+            )
         return f"stabsweep replay {shlex.quote(str(self.folder))} trial=", ""
 
     def save_report(self) -> None:
@@ -293,6 +291,16 @@ class Result:
             return report.save_paper(report.draw_paper(*self._pictured, width=width), folder)
         except OSError as error:
             raise BadInput(f"cannot write the figures to {folder}: {error.strerror}") from None
+
+
+def python_objects(config: Mapping[str, Any]) -> dict[str, str]:
+    """What was given as a Python object, which a config can only name: argument -> its name."""
+    given = {key: config.get(key) for key in ("model", "task")}
+    return {
+        key: value["python"]
+        for key, value in given.items()
+        if isinstance(value, Mapping) and "python" in value
+    }
 
 
 def _with_clipper(pick: Pick, space: Space, config: Mapping[str, Any]) -> Pick:

@@ -10,7 +10,6 @@ from stabsweep.pick import Pick
 from stabsweep.region import Region
 from stabsweep.report._document import escaped
 from stabsweep.report.conclusion import setting
-from stabsweep.report.style import clean
 
 
 def answer(region: Region, pick: Pick) -> list[str]:
@@ -25,7 +24,7 @@ def answer(region: Region, pick: Pick) -> list[str]:
         "Value": repr(pick.lr),
         "Hydra": " ".join(pick.overrides()),
         "argparse": " ".join(pick.flags()),
-        "Python": f"dict({', '.join(_arguments(pick))})",
+        "Python": repr({"lr": pick.lr, **pick.hyperparameters}),
     }
     lines = "".join(
         f"<dt>{name}</dt><dd><pre data-copy>{escaped(text)}</pre></dd>"
@@ -60,8 +59,3 @@ def _interval(edge: Mapping[str, Any], num_seeds: int) -> str:
     if num_seeds == 1:
         return f"{ends}; one seed, so this is the distance of two rates"
     return f"95% interval {ends}"
-
-
-def _arguments(pick: Pick) -> Iterable[str]:
-    for name, value in {"lr": pick.lr, **pick.hyperparameters}.items():
-        yield f"{clean(name)}={value!r}"

@@ -22,7 +22,7 @@ PLACES = [CURVES.index(name) for name in SHOWN]
 """Where they stand in a trace."""
 
 BLOCK = 256
-"""Trials that are packed together: unpacking them takes some ten milliseconds."""
+"""Trials that are packed together, and unpacked when the first of them is looked at."""
 
 NOT_FINITE, NOT_RECORDED, ZERO, LOWEST = 0, 1, 2, 3
 """Codes with a meaning; from `LOWEST` to 255 a value lies in the range of its curve."""

@@ -106,6 +106,15 @@ def held_to(ours, theirs):
         assert (np.abs(np.log10(ours / theirs)) <= 0.51 * step + 1e-9).all()
 
 
+def test_a_point_that_stands_for_several_steps_says_so(whole, tmp_path, open_page, monkeypatch):
+    path, region, pick = whole
+    said = "the least and the greatest value of every 6 steps"
+    assert said not in open_page(path, "#trial=9").ready().locator("main").inner_text()
+    monkeypatch.setattr(curve_codes, "MANY_TRIALS", 10)
+    page = open_page(write_page(tmp_path / "few.html", region, pick), "#trial=9").ready()
+    assert said in page.locator('[data-part="detail"]').inner_text()
+
+
 def test_numbers_are_written_as_everywhere_else(whole, open_page):
     path, *_ = whole
     page = open_page(path).ready()

@@ -56,6 +56,7 @@ class Detail {
       make("p", { "data-role": "sentence" }, `${verdictOf(at)} ${settingOf(at)}`),
       make("p", { class: "quiet" }, loss),
       ...plots.map(([, host]) => host),
+      curves ? this.drawnOf() : null,
       curves ? null : make("p", { class: "quiet" }, "Its curves were not kept."),
       data.replay ? make("p", { class: "quiet" }, "Run it again, with the gradient norms of its layers:") : null,
       data.replay ? copyable(data.replay.join(number)) : null,
@@ -66,6 +67,13 @@ class Detail {
       const line = { ...curves[name], colour: lineColour(outcome) };
       curvePlot(host, name, [line], name === "loss" ? lossLevels() : []);
     }
+  }
+
+  /** That a point stands for several steps, where it does. */
+  drawnOf() {
+    const steps = Math.round((2 * data.horizon) / data.curves.numValues);
+    if (data.horizon === data.curves.numValues) return null;
+    return make("p", { class: "quiet" }, `Drawn: the least and the greatest value of every ${steps} steps.`);
   }
 
   plotted(curves) {
